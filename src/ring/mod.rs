@@ -178,9 +178,9 @@ impl Ring {
         })
     }
 
-    /// Binds the ring's memory to the stream of its kernel, as [`Memory::bind_stream`]. If it is the context's only ring, its
-    /// drop then waits for nothing, and the memory is freed after the kernel. Other rings' memory waits for all work of the
-    /// context.
+    /// Binds the ring's memory to the stream of its kernel, as [`Memory::bind_stream`]. If no other ring of the context has
+    /// lived beside it, its drop then waits for nothing, and the memory is freed after the kernel. Other rings' memory waits for
+    /// all work of the context.
     ///
     /// # Errors
     ///

@@ -191,7 +191,8 @@ static __device__ inline const unsigned char *vkgdr_device_ring_try_pop(struct v
     }
 }
 
-/* Whether there will be no more messages: the CPU has closed the ring and all were read, or it has aborted the ring. */
+/* Whether a call has found that there will be no more messages: the CPU has closed the ring and all were read, or it has
+ * aborted the ring. */
 static __device__ __forceinline__ int vkgdr_device_ring_ended(const struct vkgdr_device_ring *ring)
 {
     return ring->ended;
@@ -232,8 +233,9 @@ static __device__ inline int vkgdr_device_ring_wait(struct vkgdr_device_ring *ri
     }
 }
 
-/* Waits for room for an answer of this size, which the caller then writes. Null if it is longer than the ring, or if the
- * CPU has aborted the ring. Answers that were reserved before must be complete: they may be sent here. */
+/* Waits for room for an answer of this size, which the caller then writes. The CPU returns that of an answer when it pops
+ * again. Null if it is longer than the ring, or if the CPU has aborted the ring. Answers that were reserved before must be
+ * complete: they may be sent here. */
 static __device__ inline unsigned char *vkgdr_device_ring_reserve(struct vkgdr_device_ring *ring,
                                                                   unsigned long long size)
 {

@@ -17,6 +17,10 @@
  * never part of a stream capture. So, before a copy by the CPU or by the engine, wait for earlier work of the device that
  * uses the bytes. Work that is launched after the call has returned sees them.
  *
+ * During a stream capture, CUDA forbids what a free asks of it. A free may then end the capture, even one of another
+ * stream's, and still return VKGDR_SUCCESS. So do vkgdr_device_collect(), vkgdr_device_finish_deferred_frees() and
+ * vkgdr_pool_free_held(). Free before or after captures. Memory of a pool that is not bound may be freed meanwhile.
+ *
  * SPDX-License-Identifier: MIT OR Apache-2.0
  */
 
@@ -65,14 +69,14 @@ typedef enum vkgdr_open_flags {
    */
   VKGDR_OPEN_FORCE_NON_COHERENT_BIT = 1 << 1,
   /**
-   * Use only coherent memory; opening fails where mapped memory is not. Flushing it only orders the CPU's stores, which a
-   * kernel that is already running needs.
+   * Use only coherent memory; opening fails where mapped memory is not, and where there is none. Flushing it only orders the
+   * CPU's stores, which a kernel that is already running needs.
    */
   VKGDR_OPEN_REQUIRE_COHERENT_BIT = 1 << 2,
   /**
    * Let vkgdr_open() succeed on a GPU without mapped memory, or without Vulkan, where vkgdr 0.1 fails: for programs that
    * ask vkgdr_device_supports(). Not in vkgdr 0.1, and far from the bits that its successors may use. No effect on
-   * vkgdr_open_primary_context(), which needs no mapped memory, unless VKGDR_OPEN_REQUIRE_COHERENT_BIT is given.
+   * vkgdr_open_primary_context(), which does so anyway. VKGDR_OPEN_REQUIRE_COHERENT_BIT requires mapped memory of both.
    */
   VKGDR_OPEN_MAPPED_OPTIONAL_BIT = 1 << 24,
 } vkgdr_open_flags;
@@ -107,7 +111,8 @@ typedef enum vkgdr_memory_flags {
   /**
    * For vkgdr_memory_alloc(), by bitwise or with VKGDR_MEMORY_MAPPED or VKGDR_MEMORY_DEVICE: memory that network cards can
    * register, by vkgdr_memory_get_dma_buf(). CUDA allocates it, and mapped memory needs what vkgdr_device_supports_existing()
-   * tells. With VKGDR_MEMORY_HOST it is an error: network cards register host memory by its host pointer.
+   * tells. With VKGDR_MEMORY_HOST it is an error: network cards register host memory by its host pointer. Then
+   * VKGDR_MEMORY_OR_HOST_BIT has no effect.
    */
   VKGDR_MEMORY_DMA_BUF_BIT = 1 << 26,
 } vkgdr_memory_flags;
@@ -392,7 +397,7 @@ typedef struct vkgdr_ring_stats {
    */
   uint64_t pushed_bytes;
   /**
-   * Batches in which they were pushed: each has one fence.
+   * Batches in which they were pushed, each with one fence, and skips of the rest before a ring's end.
    */
   uint64_t publications;
   /**
@@ -661,7 +666,8 @@ VKGDR_API int32_t vkgdr_device_supports_existing(vkgdr_t g, bool *out);
  * Maps CUDA memory that others allocated for the CPU, such as that of cudaMalloc().
  *
  * The result can do what memory of vkgdr_memory_alloc() can, apart from vkgdr_memory_send(), streams, vkgdr_find() and
- * vkgdr_memory_free_at(); vkgdr_memory_free() ends the mapping. A context must be current as for vkgdr_memory_alloc().
+ * vkgdr_memory_free_at(); vkgdr_memory_free() ends the mapping. A context must be current as for vkgdr_memory_alloc(). Memory of
+ * this library needs no mapping, on any GPU: the result is a region of it, which keeps it alive.
  *
  * It does not keep the memory alive, and is not told when that is freed: end the mapping first. Afterwards the CPU still sees
  * the old pages, and copies by the GPU's copy engine use the address, whatever is there; see vkgdr_memory_is_current().
@@ -672,9 +678,10 @@ VKGDR_API int32_t vkgdr_device_supports_existing(vkgdr_t g, bool *out);
  *                    of an allocation up to 32 MiB all.
  * @param flags       Of `enum vkgdr_map_flags`; 0 for none. Unknown bits are an error.
  * @param out         Where the result is written; for vkgdr_memory_free().
- * @return A `vkgdr_status`: VKGDR_ERROR_NOT_SUPPORTED where vkgdr_device_supports_existing() says no, VKGDR_ERROR_OUT_OF_RANGE
- *         for bytes beyond the allocation, VKGDR_ERROR_NO_DEVICE for another GPU's memory. VKGDR_ERROR_INVALID_ARGUMENT for an
- *         address without device memory, and for host and managed memory, which need no view.
+ * @return A `vkgdr_status`: VKGDR_ERROR_NOT_SUPPORTED where vkgdr_device_supports_existing() says no, and for memory that the
+ *         driver does not export, as that of cuMemAllocAsync(). VKGDR_ERROR_OUT_OF_RANGE for bytes beyond the allocation,
+ *         VKGDR_ERROR_NO_DEVICE for another GPU's memory. VKGDR_ERROR_INVALID_ARGUMENT for an address without device memory,
+ *         and for host and managed memory, which need no view.
  *
  * `g` must be NULL or a live handle, `out` NULL or good for writing.
  */
@@ -714,7 +721,8 @@ VKGDR_API int32_t vkgdr_memory_get_dma_buf(vkgdr_memory_t mem, struct vkgdr_dma_
  * Fails, as vkgdr 0.1 does, on a GPU without mapped memory (VKGDR_ERROR_NOT_SUPPORTED). It also fails where Vulkan is
  * missing or does not know the GPU (VKGDR_ERROR_DRIVER_MISSING, VKGDR_ERROR_NO_DEVICE, VKGDR_ERROR_VULKAN). Programs
  * can then fall back on other memory. It does not fail where vkgdr_device_supports_existing() is true: CUDA allocates
- * mapped memory there. With VKGDR_OPEN_MAPPED_OPTIONAL_BIT it succeeds, and the GPU's other kinds can be used.
+ * mapped memory there. With VKGDR_OPEN_MAPPED_OPTIONAL_BIT it succeeds, unless coherent memory is required, and the GPU's other kinds can be
+ * used.
  *
  * @param device  The CUDA device number; ignored with VKGDR_OPEN_CURRENT_CONTEXT_BIT.
  * @param flags   Of `enum vkgdr_open_flags`. Unknown bits are an error.
@@ -837,7 +845,8 @@ VKGDR_API int32_t vkgdr_device_set_shortage_timeout(vkgdr_t g, uint64_t millisec
  * Finds the memory that contains an address.
  *
  * The memory found is one more reference to all of the memory: it keeps the memory alive, and every function takes it. Freeing
- * it frees the memory only if it is the last reference. Then vkgdr_memory_free() waits for all work of the memory's context.
+ * it frees the memory only if it is the last reference. Then vkgdr_memory_free() waits for all work of the memory's context,
+ * unless the memory is bound to a stream, or a pool's.
  * Memory that another thread frees meanwhile is either kept alive or not found.
  *
  * @param ptr     A host or device address of any byte of the memory.
@@ -899,8 +908,8 @@ VKGDR_API vkgdr_memory_t vkgdr_memory_alloc(vkgdr_t g, size_t size, uint32_t fla
 VKGDR_API void vkgdr_memory_free(vkgdr_memory_t mem);
 
 /**
- * As vkgdr_memory_free(), and returns the drivers' first error. The memory is freed in any case. NULL is
- * VKGDR_ERROR_INVALID_ARGUMENT.
+ * As vkgdr_memory_free(), and returns the drivers' first error. The memory is freed in any case; where a capture forbids
+ * that, later, as by vkgdr_device_collect(). NULL is VKGDR_ERROR_INVALID_ARGUMENT.
  *
  * @param mem  The memory or region, which must not be used afterwards.
  * @return A `vkgdr_status`.
@@ -911,8 +920,8 @@ VKGDR_API int32_t vkgdr_memory_free_checked(vkgdr_memory_t mem);
 
 /**
  * Frees memory once a stream has finished the work that was submitted before this call. Does not wait for it, unless the
- * memory was bound to another stream before: then it waits for the whole context. Memory of a pool returns to the
- * pool, where vkgdr_pool_alloc_on() of the same stream reuses it immediately.
+ * memory was bound to another stream before: then it waits for the whole context. A chunk of a pool is never waited for.
+ * vkgdr_pool_alloc_on() of the same stream reuses it immediately, if it was bound to no other stream.
  *
  * @param mem     The memory, not a region. On failure it is not freed, and stays the caller's.
  * @param stream  A stream of the memory's context; NULL is its legacy default stream.
@@ -1029,7 +1038,8 @@ VKGDR_API int32_t vkgdr_pool_create(vkgdr_t g, const struct vkgdr_pool_options *
 
 /**
  * Closes a pool. NULL is allowed. Its free memory is released, after a wait for the context where the device may still use it.
- * Memory in use stays valid until it is freed, and its block is released with the last chunk in use.
+ * What was freed behind a stream's work is released later, as by vkgdr_device_collect(). Memory in use stays valid until it is
+ * freed, and its block is released with the last chunk in use.
  *
  * @param pool  The pool, which must not be used afterwards.
  *
@@ -1081,8 +1091,8 @@ VKGDR_API vkgdr_memory_t vkgdr_pool_alloc_on(vkgdr_pool_t pool, size_t size, CUs
 VKGDR_API int32_t vkgdr_pool_trim(vkgdr_pool_t pool, size_t keep, size_t *freed);
 
 /**
- * Waits for the pool's context and releases every unused block. Free memory that shares a block with memory in use
- * stays.
+ * Waits until the device has finished with the pool's free memory, and releases every unused block. Free memory that shares a
+ * block with memory in use stays.
  *
  * @param pool  The pool.
  * @return A `vkgdr_status`.
@@ -1092,8 +1102,8 @@ VKGDR_API int32_t vkgdr_pool_trim(vkgdr_pool_t pool, size_t keep, size_t *freed)
 VKGDR_API int32_t vkgdr_pool_free_held(vkgdr_pool_t pool);
 
 /**
- * As vkgdr_pool_free_held(), and from now on releases every block as soon as it is unused: for a pool that will soon
- * not be needed.
+ * As vkgdr_pool_free_held(), and from now on releases every block once it is unused: for a pool that will soon not be needed.
+ * What is freed behind a stream's work is released as after vkgdr_pool_close().
  *
  * @param pool  The pool.
  * @return A `vkgdr_status`.
@@ -1125,7 +1135,7 @@ VKGDR_API int32_t vkgdr_pool_get_stats(vkgdr_pool_t pool, struct vkgdr_pool_stat
  *                  shorter ones. Each takes its size, rounded up to a multiple of 16, and 16 bytes. A message lies in one
  *                  piece: to push while no kernel runs, ask for twice the rounded size. Even an empty ring may have no room
  *                  for a long one, until a running kernel has passed the rest before the ring's end.
- * @param answers   The same for answers.
+ * @param answers   The same for answers. A kernel's may be as long as that rounded up to a multiple of 16.
  * @param out       Where the ring is written; for vkgdr_ring_free().
  * @return A `vkgdr_status`.
  *
@@ -1145,8 +1155,8 @@ VKGDR_API int32_t vkgdr_ring_create(vkgdr_t g, size_t messages, size_t answers, 
 VKGDR_API void vkgdr_ring_free(vkgdr_ring_t ring);
 
 /**
- * Binds a ring to the stream of its kernel. If it is the only ring of its context, vkgdr_ring_free() then returns at once, and
- * the memory is freed after that kernel.
+ * Binds a ring to the stream of its kernel. If no other ring of its context has lived beside it, vkgdr_ring_free() then returns
+ * at once, and the memory is freed after that kernel.
  *
  * @param ring    The ring.
  * @param stream  A stream of the ring's context; NULL is its legacy default stream.

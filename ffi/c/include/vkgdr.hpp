@@ -235,7 +235,7 @@ public:
 };
 
 /// Memory that the CPU and the device share, or a region of it. Move-only; empty after it was moved from, and
-/// then the methods that can throw do.
+/// then the methods that can throw do, apart from free().
 ///
 /// **It does not wait for the device.** When it is destroyed, the device must have finished with it, unless it is bound
 /// to a stream. If it is, it is freed once that stream has finished its work. Any context may be current. Memory is
@@ -367,8 +367,8 @@ public:
     /// context and outlives the memory, see vkgdr_memory_bind_stream().
     void bind_stream(CUstream stream) const { check(vkgdr_memory_bind_stream(get(), stream)); }
 
-    /// Frees the memory once a stream has finished the work that was submitted before. Does not wait, unless the
-    /// memory was bound to another stream before: then it waits for the whole context. After an exception it is not freed.
+    /// Frees the memory once a stream has finished the work that was submitted before, see vkgdr_memory_free_on_stream(). After
+    /// an exception it is not freed.
     void free_on_stream(CUstream stream) {
         check(vkgdr_memory_free_on_stream(get(), stream));
         static_cast<void>(release());
@@ -450,11 +450,11 @@ public:
         return memory(checked(vkgdr_pool_alloc_on(get(), size, stream)));
     }
 
-    /// Releases unused blocks until the pool has at most `keep` bytes, and returns the released bytes. Does not wait.
+    /// Releases unused blocks until the pool has at most `keep` bytes, and returns the released bytes. The driver may wait.
     std::size_t trim(std::size_t keep = 0) const { return result<std::size_t>(vkgdr_pool_trim, get(), keep); }
-    /// Waits for the pool's context and releases every unused block.
+    /// Releases every unused block, see vkgdr_pool_free_held().
     void free_held() const { check(vkgdr_pool_free_held(get())); }
-    /// As free_held(), and from now on releases every block as soon as it is unused.
+    /// As free_held(), and from now on releases every block once it is unused.
     void stop_holding() const { check(vkgdr_pool_stop_holding(get())); }
     /// The current state of the pool.
     vkgdr_pool_stats stats() const { return result<vkgdr_pool_stats>(vkgdr_pool_get_stats, get()); }
@@ -481,7 +481,7 @@ public:
         return vkgdr_ring_get_device_ptr(get());
     }
 
-    /// Binds the ring to the stream of its kernel: the destructor of the context's only ring then returns at once.
+    /// Binds the ring to the stream of its kernel: the destructor of a ring that was always its context's only one returns at once.
     void bind_stream(CUstream stream) const { check(vkgdr_ring_bind_stream(get(), stream)); }
 
     /// Pushes a message, and returns whether there was room in time. The wait keeps the CPU busy. Throws once the ring is

@@ -50,7 +50,8 @@ pub unsafe extern "C" fn vkgdr_device_supports_existing(g: vkgdr_t, out: *mut bo
 /// Maps CUDA memory that others allocated for the CPU, such as that of cudaMalloc().
 ///
 /// The result can do what memory of vkgdr_memory_alloc() can, apart from vkgdr_memory_send(), streams, vkgdr_find() and
-/// vkgdr_memory_free_at(); vkgdr_memory_free() ends the mapping. A context must be current as for vkgdr_memory_alloc().
+/// vkgdr_memory_free_at(); vkgdr_memory_free() ends the mapping. A context must be current as for vkgdr_memory_alloc(). Memory of
+/// this library needs no mapping, on any GPU: the result is a region of it, which keeps it alive.
 ///
 /// It does not keep the memory alive, and is not told when that is freed: end the mapping first. Afterwards the CPU still sees
 /// the old pages, and copies by the GPU's copy engine use the address, whatever is there; see vkgdr_memory_is_current().
@@ -61,9 +62,10 @@ pub unsafe extern "C" fn vkgdr_device_supports_existing(g: vkgdr_t, out: *mut bo
 ///                    of an allocation up to 32 MiB all.
 /// @param flags       Of `enum vkgdr_map_flags`; 0 for none. Unknown bits are an error.
 /// @param out         Where the result is written; for vkgdr_memory_free().
-/// @return A `vkgdr_status`: VKGDR_ERROR_NOT_SUPPORTED where vkgdr_device_supports_existing() says no, VKGDR_ERROR_OUT_OF_RANGE
-///         for bytes beyond the allocation, VKGDR_ERROR_NO_DEVICE for another GPU's memory. VKGDR_ERROR_INVALID_ARGUMENT for an
-///         address without device memory, and for host and managed memory, which need no view.
+/// @return A `vkgdr_status`: VKGDR_ERROR_NOT_SUPPORTED where vkgdr_device_supports_existing() says no, and for memory that the
+///         driver does not export, as that of cuMemAllocAsync(). VKGDR_ERROR_OUT_OF_RANGE for bytes beyond the allocation,
+///         VKGDR_ERROR_NO_DEVICE for another GPU's memory. VKGDR_ERROR_INVALID_ARGUMENT for an address without device memory,
+///         and for host and managed memory, which need no view.
 ///
 /// # Safety
 ///

@@ -29,12 +29,12 @@ pub enum vkgdr_open_flags {
     VKGDR_OPEN_CURRENT_CONTEXT_BIT = 1,
     /// Treat memory as non-coherent even where it is coherent, for testing.
     VKGDR_OPEN_FORCE_NON_COHERENT_BIT = 2,
-    /// Use only coherent memory; opening fails where mapped memory is not. Flushing it only orders the CPU's stores, which a
-    /// kernel that is already running needs.
+    /// Use only coherent memory; opening fails where mapped memory is not, and where there is none. Flushing it only orders the
+    /// CPU's stores, which a kernel that is already running needs.
     VKGDR_OPEN_REQUIRE_COHERENT_BIT = 4,
     /// Let vkgdr_open() succeed on a GPU without mapped memory, or without Vulkan, where vkgdr 0.1 fails: for programs that
     /// ask vkgdr_device_supports(). Not in vkgdr 0.1, and far from the bits that its successors may use. No effect on
-    /// vkgdr_open_primary_context(), which needs no mapped memory, unless VKGDR_OPEN_REQUIRE_COHERENT_BIT is given.
+    /// vkgdr_open_primary_context(), which does so anyway. VKGDR_OPEN_REQUIRE_COHERENT_BIT requires mapped memory of both.
     VKGDR_OPEN_MAPPED_OPTIONAL_BIT = 0x0100_0000,
 }
 
@@ -77,7 +77,8 @@ pub(crate) fn into_handle(inner: Vkgdr) -> vkgdr_t {
 /// Fails, as vkgdr 0.1 does, on a GPU without mapped memory (VKGDR_ERROR_NOT_SUPPORTED). It also fails where Vulkan is
 /// missing or does not know the GPU (VKGDR_ERROR_DRIVER_MISSING, VKGDR_ERROR_NO_DEVICE, VKGDR_ERROR_VULKAN). Programs
 /// can then fall back on other memory. It does not fail where vkgdr_device_supports_existing() is true: CUDA allocates
-/// mapped memory there. With VKGDR_OPEN_MAPPED_OPTIONAL_BIT it succeeds, and the GPU's other kinds can be used.
+/// mapped memory there. With VKGDR_OPEN_MAPPED_OPTIONAL_BIT it succeeds, unless coherent memory is required, and the GPU's other kinds can be
+/// used.
 ///
 /// @param device  The CUDA device number; ignored with VKGDR_OPEN_CURRENT_CONTEXT_BIT.
 /// @param flags   Of `enum vkgdr_open_flags`. Unknown bits are an error.

@@ -73,8 +73,8 @@ pub unsafe extern "C" fn vkgdr_memory_free(mem: vkgdr_memory_t) {
     });
 }
 
-/// As vkgdr_memory_free(), and returns the drivers' first error. The memory is freed in any case. NULL is
-/// VKGDR_ERROR_INVALID_ARGUMENT.
+/// As vkgdr_memory_free(), and returns the drivers' first error. The memory is freed in any case; where a capture forbids
+/// that, later, as by vkgdr_device_collect(). NULL is VKGDR_ERROR_INVALID_ARGUMENT.
 ///
 /// @param mem  The memory or region, which must not be used afterwards.
 /// @return A `vkgdr_status`.
@@ -93,8 +93,8 @@ pub unsafe extern "C" fn vkgdr_memory_free_checked(mem: vkgdr_memory_t) -> i32 {
 }
 
 /// Frees memory once a stream has finished the work that was submitted before this call. Does not wait for it, unless the
-/// memory was bound to another stream before: then it waits for the whole context. Memory of a pool returns to the
-/// pool, where vkgdr_pool_alloc_on() of the same stream reuses it immediately.
+/// memory was bound to another stream before: then it waits for the whole context. A chunk of a pool is never waited for.
+/// vkgdr_pool_alloc_on() of the same stream reuses it immediately, if it was bound to no other stream.
 ///
 /// @param mem     The memory, not a region. On failure it is not freed, and stays the caller's.
 /// @param stream  A stream of the memory's context; NULL is its legacy default stream.

@@ -124,7 +124,8 @@ pub unsafe extern "C" fn vkgdr_pool_create(
 }
 
 /// Closes a pool. NULL is allowed. Its free memory is released, after a wait for the context where the device may still use it.
-/// Memory in use stays valid until it is freed, and its block is released with the last chunk in use.
+/// What was freed behind a stream's work is released later, as by vkgdr_device_collect(). Memory in use stays valid until it is
+/// freed, and its block is released with the last chunk in use.
 ///
 /// @param pool  The pool, which must not be used afterwards.
 ///
@@ -200,8 +201,8 @@ pub unsafe extern "C" fn vkgdr_pool_trim(pool: vkgdr_pool_t, keep: usize, freed:
     })
 }
 
-/// Waits for the pool's context and releases every unused block. Free memory that shares a block with memory in use
-/// stays.
+/// Waits until the device has finished with the pool's free memory, and releases every unused block. Free memory that shares a
+/// block with memory in use stays.
 ///
 /// @param pool  The pool.
 /// @return A `vkgdr_status`.
@@ -215,8 +216,8 @@ pub unsafe extern "C" fn vkgdr_pool_free_held(pool: vkgdr_pool_t) -> i32 {
     unsafe { boundary::run(pool, |pool| pool.inner.release_unused()) }
 }
 
-/// As vkgdr_pool_free_held(), and from now on releases every block as soon as it is unused: for a pool that will soon
-/// not be needed.
+/// As vkgdr_pool_free_held(), and from now on releases every block once it is unused: for a pool that will soon not be needed.
+/// What is freed behind a stream's work is released as after vkgdr_pool_close().
 ///
 /// @param pool  The pool.
 /// @return A `vkgdr_status`.

@@ -29,7 +29,7 @@ pub struct vkgdr_ring_stats {
     pub pushed: u64,
     /// Their bytes.
     pub pushed_bytes: u64,
-    /// Batches in which they were pushed: each has one fence.
+    /// Batches in which they were pushed, each with one fence, and skips of the rest before a ring's end.
     pub publications: u64,
     /// Pushes that found too little room, each try of a waiting one included.
     pub full: u64,
@@ -56,7 +56,7 @@ pub struct vkgdr_ring_stats {
 ///                  shorter ones. Each takes its size, rounded up to a multiple of 16, and 16 bytes. A message lies in one
 ///                  piece: to push while no kernel runs, ask for twice the rounded size. Even an empty ring may have no room
 ///                  for a long one, until a running kernel has passed the rest before the ring's end.
-/// @param answers   The same for answers.
+/// @param answers   The same for answers. A kernel's may be as long as that rounded up to a multiple of 16.
 /// @param out       Where the ring is written; for vkgdr_ring_free().
 /// @return A `vkgdr_status`.
 ///
@@ -89,8 +89,8 @@ pub unsafe extern "C" fn vkgdr_ring_free(ring: vkgdr_ring_t) {
     unsafe { boundary::close(ring) };
 }
 
-/// Binds a ring to the stream of its kernel. If it is the only ring of its context, vkgdr_ring_free() then returns at once, and
-/// the memory is freed after that kernel.
+/// Binds a ring to the stream of its kernel. If no other ring of its context has lived beside it, vkgdr_ring_free() then returns
+/// at once, and the memory is freed after that kernel.
 ///
 /// @param ring    The ring.
 /// @param stream  A stream of the ring's context; NULL is its legacy default stream.

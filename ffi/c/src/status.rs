@@ -55,6 +55,7 @@ impl From<&Error> for Status {
             Error::Library { .. } | Error::Symbol { .. } | Error::Extension { .. } => Self::VKGDR_ERROR_DRIVER_MISSING,
             Error::NoVulkan { error, .. } => Self::from(&**error),
             error if error.is_out_of_memory() => Self::VKGDR_ERROR_OUT_OF_MEMORY,
+            error if error.is_unexported() => Self::VKGDR_ERROR_NOT_SUPPORTED,
             Error::Cuda { .. } => Self::VKGDR_ERROR_CUDA,
             Error::Vulkan { .. } => Self::VKGDR_ERROR_VULKAN,
             Error::NoMatchingDevice { .. } | Error::NoCudaDevice { .. } | Error::WrongDevice { .. } => {
