@@ -97,9 +97,9 @@ pub enum Error {
         heap: u64,
         /// Free bytes of the heap by the driver's budget. If they would have been enough, the BAR is full or fragmented.
         free: Option<u64>,
-        /// If `free` is some, the other kinds of memory that the GPU has.
+        /// If `free` is some, the other kinds of memory that have room.
         others: Vec<MemoryKind>,
-        /// The allocations and parts of pools that were freed, and that the device had not finished with when the wait for them
+        /// The allocations and parts of pools that were freed, and that the device may have used still when the wait for them
         /// ended ([`Vkgdr::set_shortage_timeout`](crate::Vkgdr::set_shortage_timeout)).
         still_used: usize,
     },
@@ -694,8 +694,8 @@ fn room(free: Option<u64>, asked: u64, heap: u64, others: &[MemoryKind]) -> Stri
 fn in_use(count: usize) -> String {
     match count {
         0 => String::new(),
-        1 => "; the device still uses 1 freed allocation".to_owned(),
-        _ => format!("; the device still uses {count} freed allocations"),
+        1 => "; the device may still use 1 freed allocation".to_owned(),
+        _ => format!("; the device may still use {count} freed allocations"),
     }
 }
 

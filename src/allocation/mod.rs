@@ -483,9 +483,10 @@ impl<'a> Request<'a> {
             && let Some(available) = vulkan.device().heap_budget(memory_type.info.heap)
         {
             *free = Some(available);
-            // Device memory may be in the same heap.
-            let has_room = |other| other == MemoryKind::Host || available >= *asked;
-            let works = |other| other != kind && has_room(other) && owner.memory_type(other).is_ok();
+            let budget = |heap| vulkan.device().heap_budget(heap);
+            let has_room =
+                |other: MemoryType| !other.is_vulkan() || budget(other.info.heap).is_some_and(|free| free >= *asked);
+            let works = |other| other != kind && owner.memory_type(other).is_ok_and(has_room);
             others.extend(MemoryKind::ALL.into_iter().filter(|&other| works(other)));
         }
         shortage
@@ -527,12 +528,27 @@ impl Vkgdr {
         fork::check().is_ok() && self.tried_type(kind).is_ok()
     }
 
-    /// Whether an allocation of this kind failed with `error` because the kind is missing, exhausted or refused by a driver.
-    /// Then there may be memory of another kind.
+    /// What `make` returns for the first of some kinds of which there is memory. If each is missing, exhausted or refused by a driver,
+    /// the error is that of the first exhausted one, or else of the first. Any other error is returned at once.
     #[doc(hidden)]
-    pub fn lacks(&self, kind: MemoryKind, error: &Error) -> bool {
-        // A kind that has no memory type fails with any of the errors of starting Vulkan.
-        error.concerns_the_kind() || self.memory_type(kind).is_err()
+    pub fn first_kind<T>(
+        &self,
+        kinds: impl IntoIterator<Item = MemoryKind>,
+        mut make: impl FnMut(MemoryKind) -> Result<T>,
+    ) -> Result<T> {
+        let mut refusal = None::<Error>;
+        for kind in kinds {
+            match make(kind) {
+                // A kind that has no memory type fails with any of the errors of starting Vulkan.
+                Err(error) if error.concerns_the_kind() || self.memory_type(kind).is_err() => {
+                    if refusal.as_ref().is_none_or(|first| error.is_out_of_memory() && !first.is_out_of_memory()) {
+                        refusal = Some(error);
+                    }
+                }
+                made => return made,
+            }
+        }
+        Err(refusal.expect("there is a first kind"))
     }
 
     /// How much memory of a kind there is. Asks a driver or reads `/proc/meminfo`: not for hot loops. The first call for a kind

@@ -39,7 +39,7 @@ pub(crate) use uses::{UsedStream, Uses, stream_number};
 ///
 /// Like [`bytes::Bytes`](https://docs.rs/bytes), it is a reference: [`clone`](Clone::clone) and [`slice`](Self::slice) make others
 /// to the same bytes, and the last to be dropped frees them. It remembers the CUDA context that it was allocated in, so that it
-/// may be used and dropped on any thread, with any context current. **It is not freed while the device may still use it**: see
+/// may be used and dropped on any thread, with any context current. **It is not freed while CUDA may still use it**: see
 /// [`DropPolicy`] for what that waits for.
 ///
 /// Both sides may write at any time, and slices may overlap. The methods that copy are safe nevertheless: a race affects only
@@ -52,7 +52,7 @@ pub(crate) use uses::{UsedStream, Uses, stream_number};
 /// Then only Vulkan's side of the memory is freed, and a warning is logged. **A context of `cuCtxCreate` must outlive its memory**:
 /// what the driver does with a destroyed context is undefined. cudarc's `new_non_primary` (up to CUDA 13.1) makes such a context, and
 /// the last `Arc` ends it: keep one until the memory was freed. Memory whose bound stream still has
-/// work is freed by a later drop, or when it is [collected](crate::Vkgdr::collect).
+/// work is freed later, at the latest by [`finish_deferred_frees`](crate::Vkgdr::finish_deferred_frees), which waits for it.
 ///
 /// Freeing memory queries CUDA events or waits for a context, on the calling thread. During a stream capture, CUDA forbids
 /// that and makes the capture invalid: drop memory before or after captures. Memory that is bound to a stream, or
@@ -185,18 +185,14 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// Those of [`allocate`](Self::allocate). If every kind is missing, exhausted or refused by a driver, the first kind's
-    /// error is returned. Any other error is returned at once, such as that of the context or of a length of 0.
+    /// Those of [`allocate`](Self::allocate). If every kind is missing, exhausted or refused by a driver, the error of the first
+    /// exhausted kind is returned, or else that of the first kind. Any other error is returned at once, such as that of the context or of a length of 0.
     pub fn allocate_with(owner: &Vkgdr, len: usize, options: AllocateOptions) -> Result<Self> {
         let make = if options.dma_buf { Allocation::allocate_by_cuda } else { Allocation::new };
-        let (mut refusal, deadline) = (None, owner.shortage_deadline());
-        for kind in options.kinds.into_iter().flatten() {
-            match Self::make(owner, |context| make(owner, context, len, kind, deadline)) {
-                Err(error) if owner.lacks(kind, &error) => _ = refusal.get_or_insert(error),
-                result => return result,
-            }
-        }
-        Err(refusal.expect("there is a first kind"))
+        let deadline = owner.shortage_deadline();
+        owner.first_kind(options.kinds.into_iter().flatten(), |kind| {
+            Self::make(owner, |context| make(owner, context, len, kind, deadline))
+        })
     }
 
     /// Allocates memory of the same kind in the context of this memory, whichever is current.
@@ -403,8 +399,8 @@ impl Memory {
     /// kernels, see [`Vkgdr::collect`](crate::Vkgdr::collect).
     ///
     /// Bind before the device first uses the memory. All device work on it should be submitted to this stream, be ordered before
-    /// later work of it, or be announced by [`record_use`](Self::record_use). A later binding to another stream makes the
-    /// drop wait for the whole context.
+    /// later work of it, or be announced by [`record_use`](Self::record_use). A binding to another stream, without
+    /// [`unbind_stream`](Self::unbind_stream) before, makes the drop wait for the whole context. So does one after a view.
     ///
     /// # Errors
     ///
@@ -485,7 +481,7 @@ impl Memory {
     /// the bound one. Memory that is not bound waits for all streams of its own context anyway.
     ///
     /// The stream must stay alive until the memory is freed, as the contract of [`StreamRef`]'s constructors says. Another context
-    /// must live until what is bound to a stream was [collected](crate::Vkgdr::collect). The drop of unbound memory, also of a pool's,
+    /// must live until [`finish_deferred_frees`](crate::Vkgdr::finish_deferred_frees), if the memory is bound to a stream. The drop of unbound memory, also of a pool's,
     /// waits for the stream of another context, and for all work of its own.
     ///
     /// # Errors
@@ -515,7 +511,7 @@ impl Memory {
     }
 
     /// Sets whether the release waits: not at all with [`DropPolicy::Immediate`]. [`DropPolicy::WaitForContext`] holds for bound
-    /// memory, too, from then on. Only `Immediate` overrides it, until [`DropPolicy::WaitForStream`] takes that back.
+    /// memory, too, and cannot be taken back. [`DropPolicy::WaitForStream`] ends `Immediate`, and does no more: it binds nothing.
     ///
     /// # Safety
     ///

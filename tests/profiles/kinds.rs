@@ -140,7 +140,7 @@ fn without_resizable_bar_mapped_memory_ends_although_the_budget_shows_room() -> 
         let beyond = refused(Memory::allocate(&gpu, 220 * MIB, MAPPED));
         assert_says(
             &beyond,
-            &["; 186.5 MiB of 246 MiB free by the budget; host memory would work", "enable Resizable BAR"],
+            &["; 186.5 MiB of 246 MiB free by the budget; host and device memory would work", "enable Resizable BAR"],
         );
         assert!(!beyond.to_string().contains("fragmented"), "{beyond}");
         let or_host = AllocateOptions::new(MAPPED).fallback([MemoryKind::Host]);

@@ -18,7 +18,7 @@ use crate::base::HostBuffer;
 use crate::device::{self, Vkgdr};
 use crate::error::{Failure, INVALID_CONTEXT, Result, Size, number};
 use crate::interpreter::lock;
-use crate::stream::{Event, NULL_STREAM, PER_THREAD_STREAM, Stream, current_stream, make_room, raw_stream};
+use crate::stream::{Event, NULL_STREAM, PER_THREAD_STREAM, Stream, current_stream, raw_stream, with_room};
 
 /// A range of an allocation.
 #[pyclass(frozen, module = "vkgdr._vkgdr")]
@@ -222,14 +222,7 @@ impl MemoryView {
         }
         let options = AllocateOptions::new(kinds[0]).fallback(kinds[1..].iter().copied());
         let options = if dma_buf { options.with_dma_buf() } else { options };
-        let allocate = || py.detach(|| Memory::allocate_with(&gpu, size.0, options));
-        let memory = match allocate() {
-            Err(error) if error.is_exhaustion() => {
-                make_room(py)?;
-                allocate()?
-            }
-            other => other?,
-        };
+        let memory = with_room(py, || Ok(py.detach(|| Memory::allocate_with(&gpu, size.0, options))?))?;
         let view = Self::whole(Allocation::of(memory, readonly, Some(owner.clone().unbind())));
         let (device, host) = (view.device_address()?, view.visible().unwrap_or(0));
         if alignment != 0 && !(device | host as u64).is_multiple_of(alignment as u64) {

@@ -13,7 +13,7 @@ use crate::device::{self, Vkgdr};
 use crate::error::{Failure, Result, Size};
 use crate::interpreter::{Detached, lock};
 use crate::memory_view::MemoryView;
-use crate::stream::{Stream, raw_stream};
+use crate::stream::{Stream, raw_stream, with_room};
 
 /// The native base class of pools. Opened by `__init__` of the Python class.
 #[pyclass(frozen, subclass, module = "vkgdr._vkgdr")]
@@ -35,10 +35,15 @@ impl Open {
     /// Allocates a view of `size` bytes, bound to the pool's stream if it has one.
     fn take(&self, py: Python<'_>, size: usize) -> Result<MemoryView> {
         let memory = match &self.stream {
-            // SAFETY: the view keeps the stream's object alive; for a bare handle that is the caller's obligation.
-            Some(stream) => py.detach(|| unsafe { self.pool.allocate_on_raw(size, raw_stream(stream.handle)) })?,
+            Some(stream) => with_room(py, || {
+                // SAFETY: the view keeps the stream's object alive; for a bare handle that is the caller's obligation.
+                Ok(py.detach(|| unsafe { self.pool.allocate_on_raw(size, raw_stream(stream.handle)) })?)
+            })?,
             // Detaching costs more than taking a chunk that is at hand.
-            None => self.pool.try_allocate(size).map_or_else(|| py.detach(|| self.pool.allocate(size)), Ok)?,
+            None => match self.pool.try_allocate(size) {
+                Some(memory) => memory,
+                None => with_room(py, || Ok(py.detach(|| self.pool.allocate(size))?))?,
+            },
         };
         let view = MemoryView::whole(Allocation::of(memory, false, Some(self.owner.clone_ref(py))));
         if let Some(stream) = &self.stream {

@@ -19,7 +19,7 @@ use crate::device::{self, Vkgdr};
 use crate::error::{Failure, INVALID_CONTEXT, Result, Size};
 use crate::interpreter::{WITHOUT_PYTHON, detached, lock};
 use crate::memory_view::stream_of;
-use crate::stream::{NULL_STREAM, PER_THREAD_STREAM, Stream, as_address, make_room, raw_stream};
+use crate::stream::{NULL_STREAM, PER_THREAD_STREAM, Stream, as_address, raw_stream, with_room};
 
 /// Retired memory of more allocations or bytes than this is released by the next allocation.
 const MAX_RETIRED: (usize, usize) = (64, 32 << 20);
@@ -94,14 +94,7 @@ impl Resource {
             let options = AllocateOptions::new(kinds[0]).fallback(kinds[1..].iter().copied());
             return Ok(Memory::allocate_with(&gpu, len, options)?);
         }
-        let mut refusal = None;
-        for &kind in kinds {
-            match self.lend(&gpu, kind, len, stream) {
-                Err(error) if gpu.lacks(kind, &error) => refusal = refusal.or(Some(error)),
-                other => return Ok(other?),
-            }
-        }
-        Err(refusal.expect("there is a first kind").into())
+        Ok(gpu.first_kind(kinds.iter().copied(), |kind| self.lend(&gpu, kind, len, stream))?)
     }
 
     /// Allocates `len` bytes and returns their device address; 0 for 0 bytes. `device` is that of the current context by
@@ -180,15 +173,7 @@ impl Resource {
     #[pyo3(signature = (size, device = None, stream = None))]
     fn allocate(&self, py: Python<'_>, size: Size, device: Option<i32>, stream: Option<Stream>) -> Result<u64> {
         let stream = stream.map(|stream| stream.handle);
-        let allocate = || self.allocate_at(&self.kinds, size.0, device, stream);
-        match py.detach(allocate) {
-            // Frees garbage and what finished copies keep, and tries once more.
-            Err(Failure::Driver(error)) if error.is_exhaustion() => {
-                make_room(py)?;
-                py.detach(allocate)
-            }
-            other => other,
-        }
+        with_room(py, || py.detach(|| self.allocate_at(&self.kinds, size.0, device, stream)))
     }
 
     /// Free memory by its device address, on any thread. Views keep it until the last one is dropped.

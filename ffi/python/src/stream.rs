@@ -16,7 +16,7 @@ use vkgdr::{Memory, StreamRef};
 
 use crate::allocation::release_retired;
 use crate::device::Vkgdr;
-use crate::error::Result;
+use crate::error::{Failure, Result};
 use crate::interpreter::{Detached, detached, is_ending, lock};
 use crate::memory_view::MemoryView;
 
@@ -220,12 +220,17 @@ type InUse = (Option<Arc<vkgdr::Event>>, Box<dyn Send>);
 
 pub(crate) static IN_USE: Mutex<VecDeque<InUse>> = Mutex::new(VecDeque::new());
 
-/// Frees what garbage and finished copies keep, and retired memory, before memory that was exhausted is asked for once more.
-pub(crate) fn make_room(py: Python<'_>) -> Result<()> {
-    py.import("gc")?.call_method0("collect")?;
-    tidy(usize::MAX);
-    py.detach(|| release_retired((0, 0)));
-    Ok(())
+/// Allocates. Where memory is exhausted, frees what garbage and finished copies keep, and retired memory, and tries once more.
+pub(crate) fn with_room<T>(py: Python<'_>, allocate: impl Fn() -> Result<T>) -> Result<T> {
+    match allocate() {
+        Err(Failure::Driver(error)) if error.is_exhaustion() => {
+            py.import("gc")?.call_method0("collect")?;
+            tidy(usize::MAX);
+            py.detach(|| release_retired((0, 0)));
+            allocate()
+        }
+        allocated => allocated,
+    }
 }
 
 /// Drops the objects that no stream uses any more, until `most` were asked that one still uses. These move behind the others.

@@ -98,6 +98,25 @@ def test_without_a_kind_that_is_left_the_error_is_the_first_ones(gpu, simulated,
     assert live() == 0
 
 
+@pytest.mark.parametrize("allocate", ["vkgdr.Memory(gpu, 9, kind=kinds)", "Resource(kinds, pool=True).allocate(9)"])
+def test_the_error_is_that_of_the_kind_that_is_exhausted_not_of_the_one_that_is_missing(run_python, allocate):
+    simulator.require()
+    code = """
+    import contextlib, simulator, vkgdr
+    from vkgdr._vkgdr import Resource
+    gpu, kinds = vkgdr.Vkgdr.open_primary_context(0), ("mapped", "device")
+    with contextlib.ExitStack() as stack:
+        for nth in range(1, 9):
+            stack.enter_context(simulator.fail("cuMemAlloc", nth, simulator.OUT_OF_MEMORY, must_happen=False))
+        try:
+            ALLOCATE
+        except MemoryError as error:
+            print(error)
+    """
+    finished = run_python(code.replace("ALLOCATE", allocate), VKGDR_TEST_PROFILE="no-vulkan")
+    assert finished.stdout.startswith("cuMemAlloc failed (CUDA_ERROR_OUT_OF_MEMORY)")
+
+
 def test_other_errors_are_raised_at_once(gpu):
     with pytest.raises(vkgdr.InvalidArgumentError, match="0 bytes of mapped"):
         vkgdr.Memory(gpu, 0, kind=("mapped", "host"))

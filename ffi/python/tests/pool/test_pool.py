@@ -1,6 +1,7 @@
 """``vkgdr.pool``: pools, and the interface of pyopencl's."""
 
 import gc
+import weakref
 
 import numpy as np
 import pytest
@@ -223,6 +224,21 @@ def test_a_subclass_of_a_pool_has_its_own_arguments_and_attributes(gpu):
     pool = Named("mine", gpu)
     assert (pool.name, len(pool.allocate(10))) == ("mine", 20)
     assert pool.allocator.owner is gpu
+
+
+def test_a_pool_collects_garbage_when_there_is_no_room(gpu, simulated):
+    pool, memory = Pool(gpu), vkgdr.Memory(gpu, 64)
+    memory.itself = memory
+    gone = weakref.ref(memory)
+    gc.disable()
+    try:
+        del memory
+        # The first block, and a smaller one.
+        with simulator.no_room(gpu, 2):
+            pool.allocate(64)
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 def test_pools_and_their_memory_in_a_cycle_are_collected(gpu, live):
