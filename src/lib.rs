@@ -105,4 +105,4 @@ pub use {
 };
 
 /// The crates whose types appear in this crate's signatures.
-pub use {ash, cudarc};
+pub use {ash, bytemuck, cudarc};

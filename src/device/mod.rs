@@ -187,8 +187,8 @@ impl Vkgdr {
     /// freed memory of the GPU, and for that of the pool. Where another thread makes a block, pools and Vulkan's allocators first
     /// wait for that thread, up to a second.
     ///
-    /// A context of `cuCtxCreate` has no such bound: it is waited for until it is idle, or with 0 not at all. Bind memory to
-    /// streams there.
+    /// A context of `cuCtxCreate` has no such bound: it is waited for until it is idle, or with 0 not at all. Then a pool there
+    /// reuses unbound memory after [`Pool::release_unused`](crate::Pool::release_unused) alone: bind memory to streams.
     pub fn set_shortage_timeout(&self, timeout: Duration) {
         self.handle.shortage_timeout.store(nanoseconds(timeout), Ordering::Relaxed);
     }
@@ -219,6 +219,15 @@ impl Vkgdr {
     /// kernel that waits for the calling thread do not call this.
     pub fn collect(&self) -> usize {
         self.gpu().retired().collect()
+    }
+
+    /// Waits for the device's work that holds up deferred frees of this GPU, and releases them. Call it before you destroy a
+    /// context of `cuCtxCreate`, or a Vulkan device of your own (`open_on`). Three kinds of memory remain. The first
+    /// is memory whose free a stream capture has deferred, until [`collect`](Self::collect) finds that it has ended. The
+    /// second is memory that another thread is waiting for. [`deferred_frees`](Self::deferred_frees) counts these two. The
+    /// third is that of dropped [rings](crate::ring::Ring), until the last ring of their context is dropped.
+    pub fn finish_deferred_frees(&self) {
+        self.gpu().retired().drain(None);
     }
 
     /// Makes the copy engine's stream, so that [`CopyPolicy::Auto`](crate::CopyPolicy::Auto) uses the copy engine for memory of
@@ -255,8 +264,8 @@ impl Vkgdr {
         self.gpu().copy_thresholds()
     }
 
-    /// Sets the [`copy_thresholds`](Self::copy_thresholds), for all handles of the process. [`CopyThresholds`] says which memory
-    /// they apply to.
+    /// Sets the [`copy_thresholds`](Self::copy_thresholds), for all handles of this GPU in the process. [`CopyThresholds`] says
+    /// which memory they apply to.
     ///
     /// # Examples
     ///
@@ -401,9 +410,9 @@ impl Vkgdr {
     }
 
     /// The number of deferred frees of this GPU, on all handles of the process. They are memory, Vulkan's buffers and
-    /// images, and semaphores that were dropped and wait until the device has finished with them. Free memory of a
-    /// [`Pool`](crate::Pool) does not count, unless the pool was dropped or another context's stream used the memory. See
-    /// [`collect`](Self::collect).
+    /// images, and semaphores that were dropped and wait until the device has finished with them. Free chunks of a
+    /// [`Pool`](crate::Pool) do not count, unless the pool was dropped, which counts those of one stream once, or another
+    /// context's stream used them. See [`collect`](Self::collect).
     #[must_use]
     pub fn deferred_frees(&self) -> usize {
         self.gpu().retired().len()

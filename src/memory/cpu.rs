@@ -26,8 +26,8 @@ impl Memory {
     /// The range may start and end anywhere; it is rounded outwards to whole atoms. Writes of the device to the rest of
     /// these atoms may be lost, unless they were invalidated before the CPU wrote, as [`map`](Self::map) does.
     ///
-    /// For coherent memory this only orders write-combined stores: a kernel that is already running sees them before
-    /// this thread's later stores. For device memory it does nothing.
+    /// For coherent memory this only orders this thread's write-combined stores: a kernel that is already running sees them before
+    /// this thread's later stores. So call it on the thread that wrote. For device memory it does nothing.
     ///
     /// # Errors
     ///

@@ -29,7 +29,7 @@ pub enum MapMode {
 
 /// The CPU's use of a range of memory, begun by [`Memory::map`].
 ///
-/// Dropping the guard flushes if the mode says so; [`MapGuard::finish`] does the same and reports errors. Offsets are in
+/// Dropping the guard, on the thread that wrote, flushes if the mode says so; [`MapGuard::finish`] does the same and reports errors. Offsets are in
 /// bytes from the start of the mapped range.
 #[must_use = "the guard flushes when it is dropped; dropped at once it guards nothing"]
 pub struct MapGuard<'a> {

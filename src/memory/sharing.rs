@@ -58,7 +58,7 @@ impl Memory {
     ///
     /// The errors of [`allocate`](Self::allocate), and [`Error::System`] when the process has no descriptors left.
     /// `VK_ERROR_INVALID_EXTERNAL_HANDLE` for a descriptor that the driver does not recognise as exported memory.
-    /// [`Error::OutOfRange`] for host memory that is shorter than `len` and does not come from Vulkan.
+    /// [`Error::OutOfRange`] for host memory that is shorter than `len`, in whole pages, and does not come from Vulkan.
     ///
     /// # Safety
     ///
@@ -106,7 +106,8 @@ impl Memory {
     /// The driver must support CUDA 13.3 (R610) and the GPU allow it ([`Vkgdr::supports_existing`]): workstation and
     /// data-centre boards, and no known GeForce. Elsewhere, allocate with [`allocate`](Self::allocate).
     ///
-    /// Of memory of this crate that has a host view, it gives a [`slice`](Self::slice), which keeps the memory alive, on every GPU.
+    /// Of a [`Memory`] that has a host view, it gives a [`slice`](Self::slice), which keeps the memory alive, on every GPU.
+    /// [`RawMemory`](crate::RawMemory) is others' memory here.
     ///
     /// The handle's primary context is used if it retains that, otherwise the current context, which must belong to the
     /// handle's device. The memory may be another context's. A drop ends the host's view alone.
@@ -118,8 +119,8 @@ impl Memory {
     /// # Errors
     ///
     /// [`Error::NoMapping`] with the reason and what works instead. [`Error::OutOfRange`] for bytes beyond the end of the
-    /// allocation, or of virtual memory beyond that of one `cuMemMap`. [`Error::NoHostView`] for memory of this crate that the
-    /// CPU does not see. `CUDA_ERROR_INVALID_CONTEXT`, [`Error::WrongDevice`], [`Error::Forked`], and the errors of
+    /// allocation, or of virtual memory beyond that of one `cuMemMap`. [`Error::NoHostView`] for memory that Vulkan allocated and
+    /// the CPU does not see. `CUDA_ERROR_INVALID_CONTEXT`, [`Error::WrongDevice`], [`Error::Forked`], and the errors of
     /// `cuMemGetHandleForAddressRange` and `mmap`.
     ///
     /// # Safety
@@ -244,7 +245,7 @@ impl Vkgdr {
 /// `address` is a device or a host address of any byte. The result is one more reference to all of the memory: it keeps the
 /// memory alive, and can do what any other [`Memory`] can. Dropping it frees the memory only if it is the last.
 ///
-/// `None` for other addresses, for freed memory, for memory that
+/// `None` for other addresses, for freed memory, for [`RawMemory`](crate::RawMemory), for memory that
 /// others allocated, and in a forked child. Each copy of this library in a process, such as a C library's beside a Rust program's,
 /// knows its own memory. Memory that another thread frees meanwhile is either kept alive or not found.
 ///

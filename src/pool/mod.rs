@@ -38,7 +38,7 @@ pub use options::PoolOptions;
 ///
 /// # Reuse
 ///
-/// **Freed memory is not reused while the device may still use it.** The rules of [`DropPolicy`](crate::DropPolicy)
+/// **Freed memory is not reused while CUDA may still use it.** The rules of [`DropPolicy`](crate::DropPolicy)
 /// apply; a pool waits later, when it reuses memory:
 ///
 /// * If the device cannot have used it, it is reused at once. That is so if its [`device_ptr`](Memory::device_ptr) was never
@@ -46,7 +46,8 @@ pub use options::PoolOptions;
 /// * If it was bound to a stream ([`bind_stream`](Memory::bind_stream), [`allocate_on`](Self::allocate_on)), it is reused after
 ///   an event. For that, [`allocate_on`](Self::allocate_on) makes the same stream wait without waiting itself.
 /// * Otherwise it is reused after all work of the context. **The pool waits for the context once for much memory**, in an
-///   `allocate` that would otherwise need a new block, up to the [shortage timeout](Vkgdr::set_shortage_timeout). By then, that
+///   `allocate` that would otherwise need a new block, up to the [shortage timeout](Vkgdr::set_shortage_timeout), and for each
+///   block anew while the context stays busy. By then, that
 ///   memory must add up to a quarter of a block. To avoid that wait, bind memory to streams, or synchronise and free it with
 ///   [`free_unsynchronized`](Memory::free_unsynchronized). A stream capture forbids such a wait, and would end by it:
 ///   [`allocate_on`](Self::allocate_on) makes none if its stream is being captured, unless memory is short.
@@ -56,6 +57,8 @@ pub use options::PoolOptions;
 /// Dropping the last clone of a pool frees its unused blocks. It first waits for the context where the device may still use
 /// memory that was freed unbound. Memory in use keeps its block alive: the last of a block frees it as its [`DropPolicy`] says.
 /// Drop the pool and its memory before a context of `cuCtxCreate`, as [`Memory`](Memory#contexts) says.
+///
+/// After `cudaDeviceReset` the pool's memory has no device side, which allocating does not notice: make the pool anew.
 ///
 /// In a forked child, allocating returns [`Error::Forked`], and everything else does nothing.
 ///
@@ -165,7 +168,8 @@ impl Pool {
     }
 
     /// Frees unused blocks, until the pool manages at most `keep` bytes. Returns the number of bytes freed. Blocks that the device may
-    /// still use are kept. The driver itself may wait for running kernels.
+    /// still use are kept: with unbound memory, until [`release_unused`](Self::release_unused) has waited. The driver itself may wait
+    /// for running kernels.
     pub fn trim(&self, keep: usize) -> usize {
         if fork::is_forked() { 0 } else { self.open.0.trim(keep) }
     }

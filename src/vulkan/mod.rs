@@ -55,7 +55,8 @@ impl Memory {
     /// The Vulkan memory object that has these bytes, and their place there. It is for buffers and images of the
     /// program's own, on the device of [`Vkgdr::vulkan_handles`]. `None` for memory that Vulkan did not allocate.
     ///
-    /// The memory object is valid while the memory lives. A buffer that is bound to it must be created for export as
+    /// The memory object is valid while the memory lives. Drops and pools wait for CUDA's work alone: work of Vulkan's queues must
+    /// have finished before the memory is dropped. A buffer that is bound to it must be created for export as
     /// `VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT`. The program must check whether its requirements suit the memory's
     /// type and offset.
     #[must_use]
@@ -156,15 +157,6 @@ impl Vkgdr {
         let vulkan = Arc::new(VulkanGpu::new(program));
         let primary = if takes_current { None } else { Some(PrimaryContext::retain(number)?) };
         Self::with_vulkan(gpu, number, Ok(vulkan), flags, primary)
-    }
-
-    /// Waits for the device's work that holds up deferred frees of this GPU, and releases them. Call it before
-    /// destroying a Vulkan device that the program made ([`open_on`](Self::open_on)). Three kinds of memory remain. The first
-    /// is memory whose free a stream capture has deferred, until [`collect`](Self::collect) finds that it has ended. The
-    /// second is memory that another thread is waiting for. [`deferred_frees`](Self::deferred_frees) counts these two. The
-    /// third is that of dropped [rings](crate::ring::Ring), until the last ring of their context is dropped.
-    pub fn finish_deferred_frees(&self) {
-        self.gpu().retired().drain(None);
     }
 }
 
