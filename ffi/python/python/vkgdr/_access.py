@@ -85,8 +85,8 @@ class Map:
     """A mapping of a range of memory, from `Memory.map` to `release` or the end of ``with``.
 
     Opening waits for the stream and invalidates; the end flushes unless the mode is "r". ``with`` returns the array.
-    The array's base is this object, which keeps the memory alive even after the end. For structured types with padding,
-    or whose fields overlap, it is the base of its base.
+    The array's base is this object, which keeps the memory alive even after the end. For record classes, and structured
+    types whose fields are not side by side in their order, it is the base of its base.
     """
 
     _open = False

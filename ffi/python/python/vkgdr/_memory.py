@@ -126,7 +126,7 @@ class Memory(_vkgdr.Base):
 
     The host view needs no copy in NumPy and other users of the buffer protocol. Nor does the device view in CuPy,
     PyTorch, numba and other users of the CUDA Array Interface or DLPack. Views keep the bytes alive: once memory is
-    freed, its methods raise `FreedError`, and the pages are released with the last view. Those of the interface do not:
+    freed, its methods raise `FreedError`, and the pages are released with the last view. Views by the interface do not:
     ``cupy.asarray``, ``torch.as_tensor(memory, device="cuda")`` and numba's ``as_cuda_array`` are valid until `free`.
     So are ``torch.frombuffer(memory)`` and ``torch.asarray(memory)``: give PyTorch `host`, or use DLPack.
 
@@ -322,8 +322,8 @@ class Memory(_vkgdr.Base):
     def copy_from_host(self, obj: Any, *, offset: int = 0, stream: StreamLike | None = None) -> None:
         """Copy all bytes of a contiguous object with the buffer protocol to `offset`, wait and flush.
 
-        `stream` is one to wait for first, beside the bound stream. `InvalidArgumentError` if `obj` is too large or not
-        contiguous, or the memory is read-only.
+        `stream` is one to wait for first, beside the bound stream; for streams of `obj`, use `copy_from_device`.
+        `InvalidArgumentError` if `obj` is too large or not contiguous, or the memory is read-only.
         """
         source = _vkgdr.HostBuffer(obj, False)
         size = self._fitting(source, offset)
@@ -517,10 +517,12 @@ class Memory(_vkgdr.Base):
         return DmaBuf(*self._view.dma_buf())
 
     def bind_to_stream(self, stream: StreamLike) -> None:
-        """Bind the memory to a stream.
+        """Bind the memory to a stream, all of it: a slice's binding is that of the whole memory.
 
         `map` and copies then wait for this stream, and the CUDA Array Interface and DLPack name it. `free` returns at
         once, and the memory is released after the stream's earlier work. The new stream waits for the one bound before.
+        `free` waits for the context after a second binding, and after uses on a stream that is known by its number
+        alone, as of DLPack's consumers.
         While it is bound, the memory keeps the stream object alive. The caller must keep a stream given as a number
         until the memory was freed and its views were dropped, or another stream was bound. It must also be kept until
         calls on other threads that began before have returned. `InvalidArgumentError` if the stream belongs to another
@@ -534,8 +536,8 @@ class Memory(_vkgdr.Base):
         """Record that another stream uses the memory: its release waits for that use.
 
         The memory keeps the stream object alive until it is freed. Pass the same object each time: each is kept. A
-        stream given as a number is kept by the caller. `InvalidArgumentError` for memory of another library, which
-        releases it itself.
+        stream given as a number is kept by the caller. `InvalidArgumentError` for a stream of another context, and for
+        memory of another library, which releases it itself.
         """
         self._view.record_stream(stream)
 
@@ -550,8 +552,8 @@ class Memory(_vkgdr.Base):
         last = stream
         if stream is None:
             last = self._view.bound_stream
-        elif self.pending_views:
-            # The binding is also that of the other views.
+        elif self.pending_views or self._view.bound_stream is not None:
+            # The binding is also that of the other views, and a second one would wait for the context.
             self.record_stream(stream)
         else:
             self.bind_to_stream(stream)
@@ -608,14 +610,24 @@ class Memory(_vkgdr.Base):
     def migrate(self, kind: Kind, *, discard: bool = False) -> Memory:
         """Move the bytes, unless `discard` says otherwise, to new memory of another kind, and free this object.
 
-        The new memory is in the handle's primary context, or in the current context if it has none. The errors are
-        those of `Memory`; nothing has changed then.
+        The new memory is in the handle's primary context, or in the current context if it has none. It is bound to no
+        stream, and writable. The errors are those of `Memory`; nothing has changed then.
         """
         new = Memory(self._require_owner(), self.nbytes, kind=kind, name=self.name)
         if not discard:
             new.copy_from_device(self)
-        self.free()
+        self._free_moved()
         return new
+
+    def _free_moved(self) -> None:
+        """Free memory whose bytes are elsewhere by now: an error is logged, as that of a destructor."""
+        try:
+            self.free()
+        except VkgdrError as error:
+            import logging
+
+            # A handler may keep the record, but not the frames of the error.
+            logging.getLogger("vkgdr").warning("freeing memory: %s", str(error))
 
     def _require_owner(self) -> Vkgdr:
         _ = self.nbytes  # raises if it was freed

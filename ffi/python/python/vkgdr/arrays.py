@@ -101,7 +101,8 @@ def mapped_array(
     Raises
     ------
     InvalidArgumentError
-        An extent is negative, the data type or the order is invalid, or the drivers align to less than `alignment`.
+        An extent is negative, the type or the order is invalid, or the drivers align to less than `alignment`. A type
+        that NumPy does not know is its `TypeError`.
     VkgdrError
         As for `vkgdr.Memory`.
 

@@ -10,7 +10,7 @@ from typing import Any, NoReturn, Self, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
-from vkgdr._errors import VkgdrError, missing
+from vkgdr._errors import InvalidArgumentError, VkgdrError, missing
 from vkgdr._interfaces import shaped
 from vkgdr._memory import RawMemory, default_owner
 from vkgdr._vkgdr import Vkgdr
@@ -48,7 +48,7 @@ class Memory(pycuda.driver.PointerHolderBase, RawMemory):  # type: ignore[misc]
 
     The parameters and the errors are those of `vkgdr.RawMemory`, beside `stream`, the stream to bind to (see
     `vkgdr.Memory.bind_to_stream`). `owner` is the GPU of the current context; without one the error is a
-    `VkgdrError`.
+    `VkgdrError`. A handle of `open_primary_context` needs that context to be current, as by ``pycuda.autoprimaryctx``.
     """
 
     _by_hand = False
@@ -66,8 +66,7 @@ class Memory(pycuda.driver.PointerHolderBase, RawMemory):  # type: ignore[misc]
     ) -> None:
         context = _current_context()
         RawMemory.__init__(self, owner, size, flags, kind=kind, alignment=alignment, name=name)
-        pycuda.driver.PointerHolderBase.__init__(self)
-        self._view.keep(context)
+        self._keep(context)
         if stream is not None:
             self.bind_to_stream(stream)
 
@@ -77,9 +76,15 @@ class Memory(pycuda.driver.PointerHolderBase, RawMemory):  # type: ignore[misc]
         context = _current_context()
         self = cls.__new__(cls)
         self._view = pool._take(size)
-        pycuda.driver.PointerHolderBase.__init__(self)
-        self._view.keep(context)
+        self._keep(context)
         return self
+
+    def _keep(self, context: Any) -> None:
+        pycuda.driver.PointerHolderBase.__init__(self)
+        if self.context != context.handle:
+            remedy = "open the GPU with open_current_context, or use pycuda.autoprimaryctx"
+            raise InvalidArgumentError(f"the memory is not in pycuda's current context: {remedy}")
+        self._view.keep(context)
 
     def get_pointer(self) -> int:
         """Return the device address, for pycuda."""

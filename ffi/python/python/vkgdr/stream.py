@@ -133,8 +133,8 @@ class Stream(_vkgdr.CudaHandle):
     def add_callback(self, callback: Callable[[Stream, int, Any], object], arg: Any = None) -> None:
         """Call ``callback(stream, status, arg)`` on another thread once the stream's work so far is done.
 
-        The callback may use CUDA, and does not block the stream. `status` is 0, or CUDA's error code. What it raises
-        goes to ``threading.excepthook``.
+        No context is current there. The callback does not block the stream. `status` is 0, or CUDA's error code. What
+        it raises goes to ``threading.excepthook``.
         """
         if not callable(callback):
             raise TypeError(f"the callback must be callable, not {type(callback).__name__}")

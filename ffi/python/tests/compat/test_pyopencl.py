@@ -1,5 +1,6 @@
 """The methods of pyopencl's memory objects, which every memory object has, and its fills, maps and migration."""
 
+import contextlib
 import ctypes
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 import simulator
 import vkgdr
 from everything import SIZE
+from libcuda import CudaError
 from neighbours import KINDS, device_bytes, wait_at
 from vkgdr.compat import pyopencl as ops
 
@@ -424,6 +426,16 @@ def test_a_failed_migration_changes_nothing(gpu, simulated):
         ops.migrate(old, "device")
     assert gpu.stats()["live_allocations"] == live
     assert [memory.tobytes()[0] for memory in old] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("migrate", [ops.migrate, vkgdr.Memory.migrate])
+def test_the_bytes_stay_where_the_old_memory_cannot_be_freed_now(cuda, gpu, migrate, caplog):
+    memory = vkgdr.Memory(gpu, 5, kind="host")
+    memory.copy_from_host(b"bytes")
+    with cuda.stream() as stream, contextlib.suppress(CudaError), cuda.capture(stream):
+        new = migrate(memory, "mapped")
+    assert (memory.freed, new.tobytes()) == (True, b"bytes")
+    assert "CAPTURE" in caplog.text
 
 
 def test_contents_may_be_left_behind(memory, simulated):

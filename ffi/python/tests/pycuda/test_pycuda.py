@@ -53,6 +53,17 @@ def memory(handle):
     return memory
 
 
+def test_memory_of_another_context_than_pycudas_is_refused(pycuda_context, live):
+    gpu = vkgdr.Vkgdr.open_primary_context(0)
+    for source in (gpu, vkgdr.pool.Pool(gpu)):
+        with pytest.raises(vkgdr.InvalidArgumentError, match="open_current_context"):
+            vkgdr.pycuda.allocator(source)(64)
+    with pytest.raises(vkgdr.InvalidArgumentError, match=r"pycuda\.autoprimaryctx"):
+        vkgdr.pycuda.MappedArray.empty(gpu, 64, "f4")
+    del source
+    assert live() == 0
+
+
 def test_memory_has_the_bases_and_the_signature_of_0_1():
     assert vkgdr.pycuda.Memory.__bases__ == (drv.PointerHolderBase, vkgdr.RawMemory)
     parameters = inspect.signature(vkgdr.pycuda.Memory.__init__).parameters.values()

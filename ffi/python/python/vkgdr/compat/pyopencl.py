@@ -246,9 +246,9 @@ def map(  # noqa: A001 - pyopencl's name
     """Open a mapping, like `vkgdr.Memory.map`, which describes the parameters and the errors, after `wait_for`.
 
     Returns the array, and an event that is complete when earlier work is done. The array's ``base`` is a `vkgdr.Map`:
-    the end of ``with array.base:``, ``array.base.release()`` or its deletion ends the mapping. Of a structured type
-    with padding, or with fields that overlap, the map is ``array.base.base``. A false `is_blocking` returns at once:
-    wait with ``array.base.wait()``, or use ``with array.base``.
+    the end of ``with array.base:``, ``array.base.release()`` or its deletion ends the mapping. For record classes,
+    and fields that are not side by side in order, the map is ``array.base.base``. A false `is_blocking` returns at
+    once: wait with ``array.base.wait()``, or use ``with array.base``.
     """
     if not isinstance(mem, Memory):
         raise TypeError(f"only memory of vkgdr can be mapped, not {type(mem).__name__}")
@@ -285,7 +285,7 @@ def migrate(
         for to, mem in zip(new, old, strict=True):
             copy(to, mem, stream=stream)
     for mem in old:
-        mem.free()
+        mem._free_moved()
     return new[0] if single else new
 
 

@@ -5,7 +5,7 @@ It differs from RMM in these points:
 * The handle, `owner`, replaces the memory resource `mr`, and all other parameters of the constructor are keywords.
   `kind` and `hostbuf` are new, and so are the methods of `vkgdr.Memory`.
 * ``stream=None`` is accepted and is the default: the bound stream, or the legacy default stream. The stream of the
-  constructor, of `reserve` and of `resize` is bound; every method takes a stream of any library.
+  constructor, of `reserve` and of `resize` is bound, so not the per-thread one; methods take any library's streams.
 * Every copy is done when the call returns, even on a stream.
 * The CUDA Array Interface is version 3 and names the bound stream; RMM's is version 0.
 * `to_device`, `copy_from_host` and `copy_to_host` take contiguous bytes of any shape and type, where RMM takes one
@@ -165,7 +165,8 @@ class Buffer(Memory):
     def reserve(self, new_capacity: SupportsIndex, stream: StreamLike | None = None) -> None:
         """Grow the capacity to at least this many bytes, and keep size and contents; the addresses may change.
 
-        `stream` is the one to bind to first, as by `bind_to_stream`; it then copies the contents. `BufferError` while
+        `stream` is the one to bind to first, as by `bind_to_stream`; it then copies the contents. Where the buffer was
+        bound to another one, its old memory's release waits for the context. `BufferError` while
         views exist; else the errors are those of `vkgdr.Memory`. The contents are unchanged then.
         """
         wanted, size = _count(new_capacity), len(self)
@@ -212,7 +213,7 @@ class Buffer(Memory):
             Memory._over(after).copy_from_device(Memory._over(before))
         self._view = after.first(size) if size < capacity else after
         self._capacity = capacity
-        before.free(False)
+        Memory._over(before)._free_moved()
 
     def copy(self) -> Buffer:
         """Create a buffer with the same owner, kind and stream and a copy of the bytes."""
