@@ -270,7 +270,8 @@ impl Vkgdr {
 
     /// Set how long an allocation that runs short waits for freed memory that the device still uses.
     ///
-    /// It is 1 second by default, and pools wait as long for memory of theirs. A program whose thread feeds a kernel
+    /// It is 1 second by default, and pools wait as long for memory of theirs. A second try, after a garbage collection, may
+    /// wait as long again. A program whose thread feeds a kernel
     /// that does not end by itself sets 0.
     fn set_shortage_timeout(&self, seconds: f64) -> Result<()> {
         let timeout = Duration::try_from_secs_f64(seconds);
