@@ -830,6 +830,20 @@ VKGDR_API int32_t vkgdr_device_get_memory_info(vkgdr_t g, uint32_t kind, struct 
 VKGDR_API int32_t vkgdr_device_collect(vkgdr_t g, size_t *count);
 
 /**
+ * Waits for the device work that frees of this GPU's memory wait for (vkgdr_memory_free_on_stream()), and frees it. Call
+ * it before destroying a context of cuCtxCreate(), or a Vulkan device that the program made. Three kinds of memory
+ * remain. The first is memory whose free a stream capture has deferred, until vkgdr_device_collect() finds that it has
+ * ended. The second is memory that another thread is waiting for. The third is that of freed rings, until the last ring
+ * of their context is freed.
+ *
+ * @param g  The GPU.
+ * @return A `vkgdr_status`.
+ *
+ * `g` must be NULL or a live handle.
+ */
+VKGDR_API int32_t vkgdr_device_finish_deferred_frees(vkgdr_t g);
+
+/**
  * Sets how long an allocation that runs short waits for freed memory that the device still uses, before it fails: 1000 by
  * default. Pools wait as long for memory of theirs. Holds for this handle.
  *
@@ -1343,19 +1357,6 @@ VKGDR_API int32_t vkgdr_open_on(const struct vkgdr_vulkan_handles *handles, uint
  * `g` must be NULL or a live handle, `out` NULL or good for writing.
  */
 VKGDR_API int32_t vkgdr_device_get_vulkan_handles(vkgdr_t g, struct vkgdr_vulkan_handles *out);
-
-/**
- * Waits for the device work that frees of this GPU's memory wait for (vkgdr_memory_free_on_stream()), and frees it. Call it
- * before destroying a Vulkan device that the program made. Three kinds of memory remain. The first is memory whose free a
- * stream capture has deferred, until vkgdr_device_collect() finds that it has ended. The second is memory that another
- * thread is waiting for. The third is that of freed rings, until the last ring of their context is freed.
- *
- * @param g  The GPU.
- * @return A `vkgdr_status`.
- *
- * `g` must be NULL or a live handle.
- */
-VKGDR_API int32_t vkgdr_device_finish_deferred_frees(vkgdr_t g);
 
 /**
  * The VkDeviceMemory that memory lies in, and where: to bind buffers of the program's own to it, on the device of

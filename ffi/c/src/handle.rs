@@ -247,6 +247,24 @@ pub unsafe extern "C" fn vkgdr_device_collect(g: vkgdr_t, count: *mut usize) -> 
     })
 }
 
+/// Waits for the device work that frees of this GPU's memory wait for (vkgdr_memory_free_on_stream()), and frees it. Call
+/// it before destroying a context of cuCtxCreate(), or a Vulkan device that the program made. Three kinds of memory
+/// remain. The first is memory whose free a stream capture has deferred, until vkgdr_device_collect() finds that it has
+/// ended. The second is memory that another thread is waiting for. The third is that of freed rings, until the last ring
+/// of their context is freed.
+///
+/// @param g  The GPU.
+/// @return A `vkgdr_status`.
+///
+/// # Safety
+///
+/// `g` must be NULL or a live handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vkgdr_device_finish_deferred_frees(g: vkgdr_t) -> i32 {
+    // SAFETY: by this function's contract.
+    unsafe { boundary::run(g, |gpu| gpu.inner.finish_deferred_frees()) }
+}
+
 /// Sets how long an allocation that runs short waits for freed memory that the device still uses, before it fails: 1000 by
 /// default. Pools wait as long for memory of theirs. Holds for this handle.
 ///

@@ -127,23 +127,6 @@ pub unsafe extern "C" fn vkgdr_device_get_vulkan_handles(g: vkgdr_t, out: *mut v
     unsafe { boundary::answer(g, out, handles) }
 }
 
-/// Waits for the device work that frees of this GPU's memory wait for (vkgdr_memory_free_on_stream()), and frees it. Call it
-/// before destroying a Vulkan device that the program made. Three kinds of memory remain. The first is memory whose free a
-/// stream capture has deferred, until vkgdr_device_collect() finds that it has ended. The second is memory that another
-/// thread is waiting for. The third is that of freed rings, until the last ring of their context is freed.
-///
-/// @param g  The GPU.
-/// @return A `vkgdr_status`.
-///
-/// # Safety
-///
-/// `g` must be NULL or a live handle.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn vkgdr_device_finish_deferred_frees(g: vkgdr_t) -> i32 {
-    // SAFETY: by this function's contract.
-    unsafe { boundary::run(g, |gpu| gpu.inner.finish_deferred_frees()) }
-}
-
 /// The VkDeviceMemory that memory lies in, and where: to bind buffers of the program's own to it, on the device of
 /// vkgdr_device_get_vulkan_handles(). They must be created for export as VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT. It is
 /// valid until the memory is freed.
