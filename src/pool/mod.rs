@@ -46,8 +46,8 @@ pub use options::PoolOptions;
 /// * If it was bound to a stream ([`bind_stream`](Memory::bind_stream), [`allocate_on`](Self::allocate_on)), it is reused after
 ///   an event. For that, [`allocate_on`](Self::allocate_on) makes the same stream wait without waiting itself.
 /// * Otherwise it is reused after all work of the context. **The pool waits for the context once for much memory**, in an
-///   `allocate` that would otherwise need a new block, up to the [shortage timeout](Vkgdr::set_shortage_timeout), and for each
-///   block anew while the context stays busy. By then, that
+///   `allocate` that would otherwise need a new block, up to the [shortage timeout](Vkgdr::set_shortage_timeout). While the
+///   context stays busy, each new block waits again. By then, that
 ///   memory must add up to a quarter of a block. To avoid that wait, bind memory to streams, or synchronise and free it with
 ///   [`free_unsynchronized`](Memory::free_unsynchronized). A stream capture forbids such a wait, and would end by it:
 ///   [`allocate_on`](Self::allocate_on) makes none if its stream is being captured, unless memory is short.
@@ -441,8 +441,8 @@ impl PoolInner {
         match uses.record_events() {
             Ok(fence) if fence.is_empty() => return self.put([chunk]),
             Ok(fence) => {
-                // So that they do not pile up: nor those of a stream that frees nothing any more.
-                let next = self.arena().key_after(key).filter(|next| *next != key);
+                // So that they do not pile up: nor those of a stream that frees nothing any more. Before this one, which was asked.
+                let next = self.arena().key_after(key);
                 [Some(key), next].into_iter().flatten().for_each(|key| self.take_if(key, has_passed));
                 self.keep(key, Fenced { fence, chunk });
             }

@@ -86,7 +86,6 @@ fn releasing_memory_that_a_stream_still_uses_names_or_survives_what_failed_and_f
     with_stream(|place, stream, sweep| {
         let held = || Ok((bound(place, stream)?, place.inside(|| stream.hold())));
         let event = ["cuEventCreate", "cuEventRecord"];
-        // Errors of a deferred free can only be logged.
         sweep("free of bound memory").named(&ENTER_AND_LEAVE).named(&event).named(&["cuEventQuery"]).run(
             held,
             |(memory, gate): (Memory, _)| while_held(gate, || memory.free()),

@@ -8,7 +8,7 @@ use support::{Result, assert_says, refused, simcuda, skip};
 use vkgdr::cudarc::driver::{CudaContext, CudaStream};
 use vkgdr::{MemoryKind, OpenFlags, Pool, PoolOptions, Vkgdr};
 
-use crate::{BLOCK, LARGEST, LEN, many};
+use crate::{BLOCK, LARGEST, LEN, exposed, many};
 
 /// The number of streams that a program makes, one for each request.
 const REQUESTS: usize = 2000;
@@ -46,6 +46,31 @@ fn a_stream_for_each_request_does_not_pile_up() -> Result {
         assert_eq!(streams, 0, "after {number} requests");
         let events = simcuda.live_objects_of("event") - before[1];
         assert!(events <= MOST, "{events} events are alive after {number} requests");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_free_takes_back_two_chunks_that_waited_for_its_stream_and_asks_for_its_own_event_once() -> Result {
+    let Some(simcuda) = simcuda() else { return skip(ONLY_COUNTED) };
+    let (_primary, context, _gpu, pool) = open(BLOCK)?;
+    let stream = context.new_stream()?;
+    let before = simcuda.live_objects_of("event");
+    let free_while_held = |count: usize| -> Result<u64> {
+        let memories: Vec<_> = (0..count).map(|_| exposed(&pool)).collect::<vkgdr::Result<_>>()?;
+        memories.iter().try_for_each(|(memory, _)| memory.bind_stream(&stream))?;
+        let gate = hold(&stream);
+        let asked = simcuda.calls(Some("cuEventQuery"));
+        drop(memories);
+        let asked = simcuda.calls(Some("cuEventQuery")) - asked;
+        gate.open();
+        stream.synchronize()?;
+        Ok(asked)
+    };
+    free_while_held(20)?;
+    for left in (10..20).rev() {
+        assert_eq!(free_while_held(1)?, 3);
+        assert_eq!(simcuda.live_objects_of("event") - before, left);
     }
     Ok(())
 }
