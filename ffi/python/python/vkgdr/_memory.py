@@ -322,7 +322,7 @@ class Memory(_vkgdr.Base):
     def copy_from_host(self, obj: Any, *, offset: int = 0, stream: StreamLike | None = None) -> None:
         """Copy all bytes of a contiguous object with the buffer protocol to `offset`, wait and flush.
 
-        `stream` is one to wait for first, beside the bound stream; for streams of `obj`, use `copy_from_device`.
+        `stream` is one to wait for first, beside the bound stream; `copy_from_device` also waits for those of `obj`.
         `InvalidArgumentError` if `obj` is too large or not contiguous, or the memory is read-only.
         """
         source = _vkgdr.HostBuffer(obj, False)
@@ -521,8 +521,7 @@ class Memory(_vkgdr.Base):
 
         `map` and copies then wait for this stream, and the CUDA Array Interface and DLPack name it. `free` returns at
         once, and the memory is released after the stream's earlier work. The new stream waits for the one bound before.
-        `free` waits for the context after a second binding, and after uses on a stream that is known by its number
-        alone, as of DLPack's consumers.
+        `free` waits for the context after a second binding, and after a DLPack consumer's use, which names a number.
         While it is bound, the memory keeps the stream object alive. The caller must keep a stream given as a number
         until the memory was freed and its views were dropped, or another stream was bound. It must also be kept until
         calls on other threads that began before have returned. `InvalidArgumentError` if the stream belongs to another
@@ -547,14 +546,14 @@ class Memory(_vkgdr.Base):
         The event is complete when that work is done. The next free of memory that is not a pool's, or
         `Vkgdr.collect`, then releases the pages. While other views exist (`pending_views`), they keep the pages and the
         bound stream, and the release waits for that work, too. `InvalidArgumentError` if no stream was passed, and none
-        is bound.
+        is bound, and for the per-thread default stream, unless another is bound.
         """
         last = stream
         if stream is None:
             last = self._view.bound_stream
         elif self.pending_views or self._view.bound_stream is not None:
             # The binding is also that of the other views, and a second one would wait for the context.
-            self.record_stream(stream)
+            self.record_stream(_access.queue_of(self._view, stream))
         else:
             self.bind_to_stream(stream)
         if last is None:
@@ -611,7 +610,7 @@ class Memory(_vkgdr.Base):
         """Move the bytes, unless `discard` says otherwise, to new memory of another kind, and free this object.
 
         The new memory is in the handle's primary context, or in the current context if it has none. It is bound to no
-        stream, and writable. The errors are those of `Memory`; nothing has changed then.
+        stream, and writable. The errors are those of `Memory`; nothing has changed then. One of the free is logged.
         """
         new = Memory(self._require_owner(), self.nbytes, kind=kind, name=self.name)
         if not discard:

@@ -82,8 +82,9 @@ class Memory(pycuda.driver.PointerHolderBase, RawMemory):  # type: ignore[misc]
     def _keep(self, context: Any) -> None:
         pycuda.driver.PointerHolderBase.__init__(self)
         if self.context != context.handle:
-            remedy = "open the GPU with open_current_context, or use pycuda.autoprimaryctx"
-            raise InvalidArgumentError(f"the memory is not in pycuda's current context: {remedy}")
+            self._view.free(False)
+            text = "the memory is not in the current context: make its own current, as by pycuda.autoprimaryctx"
+            raise InvalidArgumentError(f"{text}, or open the GPU with open_current_context")
         self._view.keep(context)
 
     def get_pointer(self) -> int:

@@ -231,12 +231,13 @@ def test_a_region_is_freed_on_a_stream_without_binding_the_others_to_it(cuda, gp
 def test_memory_is_freed_on_another_stream_than_its_own_without_a_wait(cuda, gpu):
     with cuda.stream() as bound, cuda.stream() as other, cuda.stream() as busy, cuda.hold(busy):
         memory = vkgdr.Memory(gpu, 4096, kind="device", stream=bound)
-        with cuda.hold(other) as gate:
+        with cuda.hold(bound) as gate:
             # A wait for the context would not end: `busy` is held until later.
-            assert not memory.free_async(other).is_complete
+            event = memory.free_async(other)
+            assert (event.is_complete, gpu.collect()) == (False, 0)
             gate.open()
-        gpu.collect()
-        assert gpu.stats()["deferred_frees"] == 0
+        cuda.synchronize_stream(other)
+        assert (event.is_complete, gpu.collect()) == (True, 1)
 
 
 # Attributes of the object, not of its bytes: usable after a free.

@@ -226,8 +226,9 @@ def test_a_subclass_of_a_pool_has_its_own_arguments_and_attributes(gpu):
     assert pool.allocator.owner is gpu
 
 
-def test_a_pool_collects_garbage_when_there_is_no_room(gpu, simulated):
-    pool, memory = Pool(gpu), vkgdr.Memory(gpu, 64)
+@pytest.mark.parametrize("stream", [None, 0])
+def test_a_pool_collects_garbage_when_there_is_no_room(gpu, simulated, stream):
+    pool, memory = Pool(Allocator(gpu, stream=stream)), vkgdr.Memory(gpu, 64)
     memory.itself = memory
     gone = weakref.ref(memory)
     gc.disable()
