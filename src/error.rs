@@ -97,9 +97,9 @@ pub enum Error {
         heap: u64,
         /// Free bytes of the heap by the driver's budget. If they would have been enough, the BAR is full or fragmented.
         free: Option<u64>,
-        /// If `free` is some, the other kinds of memory that have room.
+        /// If `free` is some, the other kinds of memory that the GPU has, with room by the budgets of their heaps.
         others: Vec<MemoryKind>,
-        /// The allocations and parts of pools that were freed, and that the device may have used still when the wait for them
+        /// The allocations and parts of pools that were freed, and that the device may still have been using when the wait for them
         /// ended ([`Vkgdr::set_shortage_timeout`](crate::Vkgdr::set_shortage_timeout)).
         still_used: usize,
     },

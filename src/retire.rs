@@ -189,8 +189,8 @@ impl RetireQueue {
         self.scan_all(Instant::now() + TIMEOUT, |fence| fence.is_passed(|_| true), is_done).unwrap_or(0)
     }
 
-    /// Waits for every entry and releases it, at most until `deadline` if there is one. Entries that other threads are scanning are
-    /// waited for, too, without a deadline for a second. Returns true if there was any.
+    /// Waits for every entry and releases it, at most until `deadline` if there is one. Waits for entries that other threads are
+    /// scanning, too: for a second if there is no deadline. Returns true if there was any.
     pub(crate) fn drain(&self, deadline: Option<Instant>) -> bool {
         // Other threads may have taken entries out, or be in a logger that waits for this one.
         let end = deadline.unwrap_or_else(|| Instant::now() + SHORTAGE_TIMEOUT);

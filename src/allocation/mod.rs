@@ -67,9 +67,9 @@ enum Backing {
         _mapped: Mapping,
         file: OwnedFd,
     },
-    /// The pages through which the CPU sees memory that CUDA allocated.
+    /// The pages through which the CPU sees memory that this crate allocated by `cuMemAlloc`.
     Mapped(ExistingRange),
-    /// The pages through which the CPU sees memory that others allocated.
+    /// The pages through which the CPU sees memory of others.
     Others(ExistingRange),
     /// Memory of CUDA's that the CPU does not see.
     Unmapped,
@@ -485,7 +485,7 @@ impl<'a> Request<'a> {
             *free = Some(available);
             let budget = |heap| vulkan.device().heap_budget(heap);
             let has_room =
-                |other: MemoryType| !other.is_vulkan() || budget(other.info.heap).is_some_and(|free| free >= *asked);
+                |other: MemoryType| !other.is_vulkan() || budget(other.info.heap).is_some_and(|room| room >= *asked);
             let works = |other| other != kind && owner.memory_type(other).is_ok_and(has_room);
             others.extend(MemoryKind::ALL.into_iter().filter(|&other| works(other)));
         }

@@ -409,10 +409,10 @@ impl Vkgdr {
         cuda()?.device_attribute(number, self.device())
     }
 
-    /// The number of deferred frees of this GPU, on all handles of the process. They are memory, Vulkan's buffers and
-    /// images, and semaphores that were dropped and wait until the device has finished with them. Free chunks of a
-    /// [`Pool`](crate::Pool) do not count, unless the pool was dropped, which counts those of one stream once, or another
-    /// context's stream used them. See [`collect`](Self::collect).
+    /// The number of deferred frees of this GPU, on all handles of the process. They are memory, Vulkan's buffers and images, and
+    /// semaphores that were dropped and wait until the device has finished with them. Free chunks of a [`Pool`](crate::Pool)
+    /// count if another context's stream used them. So do those of a dropped pool, of each stream once. See
+    /// [`collect`](Self::collect).
     #[must_use]
     pub fn deferred_frees(&self) -> usize {
         self.gpu().retired().len()

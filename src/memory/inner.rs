@@ -16,7 +16,7 @@ use crate::{Error, Result};
 
 /// What all references to a memory share.
 pub(crate) struct Inner {
-    /// `None` from the release on, which is what the drop does.
+    /// `None` once it was released.
     allocation: Option<Arc<Allocation>>,
     /// Where the memory begins in the allocation, and its requested bytes.
     pub(crate) offset: usize,
@@ -24,7 +24,7 @@ pub(crate) struct Inner {
     /// Whether the device may have used the bytes: an address by which it can was asked for, or a use recorded.
     pub(super) exposed: AtomicBool,
     pub(crate) uses: Lock<Uses>,
-    /// What takes the memory back: a pool, also for dedicated memory, or an allocator.
+    /// What takes the memory back: a pool, also for dedicated memory, or an allocator. `None` for other allocations.
     pub(super) home: Option<Arc<dyn Home>>,
     /// The pool's chunk. `None` for dedicated memory of a pool, and for an allocator's, which is found by its address.
     pub(crate) chunk: Option<Chunk>,

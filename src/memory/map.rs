@@ -29,8 +29,8 @@ pub enum MapMode {
 
 /// The CPU's use of a range of memory, begun by [`Memory::map`].
 ///
-/// Dropping the guard, on the thread that wrote, flushes if the mode says so; [`MapGuard::finish`] does the same and reports errors. Offsets are in
-/// bytes from the start of the mapped range.
+/// Dropping the guard flushes if the mode says so; [`MapGuard::finish`] does the same and reports errors. Both belong on the
+/// thread that wrote. Offsets are in bytes from the start of the mapped range.
 #[must_use = "the guard flushes when it is dropped; dropped at once it guards nothing"]
 pub struct MapGuard<'a> {
     memory: &'a Memory,

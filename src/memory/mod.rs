@@ -185,8 +185,9 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// Those of [`allocate`](Self::allocate). If every kind is missing, exhausted or refused by a driver, the error of the first
-    /// exhausted kind is returned, or else that of the first kind. Any other error is returned at once, such as that of the context or of a length of 0.
+    /// Those of [`allocate`](Self::allocate). If every kind is missing, exhausted or refused by a driver, the error is that of
+    /// the first exhausted kind, or else of the first kind. Any other error is returned at once, such as that of the context or
+    /// of a length of 0.
     pub fn allocate_with(owner: &Vkgdr, len: usize, options: AllocateOptions) -> Result<Self> {
         let make = if options.dma_buf { Allocation::allocate_by_cuda } else { Allocation::new };
         let deadline = owner.shortage_deadline();
@@ -400,7 +401,8 @@ impl Memory {
     ///
     /// Bind before the device first uses the memory. All device work on it should be submitted to this stream, be ordered before
     /// later work of it, or be announced by [`record_use`](Self::record_use). A binding to another stream, without
-    /// [`unbind_stream`](Self::unbind_stream) before, makes the drop wait for the whole context. So does one after a view.
+    /// [`unbind_stream`](Self::unbind_stream) before, makes the drop wait for the whole context. So does a view before the
+    /// binding.
     ///
     /// # Errors
     ///
@@ -480,9 +482,10 @@ impl Memory {
     /// before the memory was freed. For kernels that get the plain [`device_ptr`](Self::device_ptr) on another stream than
     /// the bound one. Memory that is not bound waits for all streams of its own context anyway.
     ///
-    /// The stream must stay alive until the memory is freed, as the contract of [`StreamRef`]'s constructors says. Another context
-    /// must live until [`finish_deferred_frees`](crate::Vkgdr::finish_deferred_frees), if the memory is bound to a stream. The drop of unbound memory, also of a pool's,
-    /// waits for the stream of another context, and for all work of its own.
+    /// The stream must stay alive until the memory is freed, as the contract of [`StreamRef`]'s constructors says. Another
+    /// context must live until [`finish_deferred_frees`](crate::Vkgdr::finish_deferred_frees), if the memory is bound to a
+    /// stream. The drop of unbound memory, also of a pool's, waits for the stream of another context, and for all work of its
+    /// own.
     ///
     /// # Errors
     ///
@@ -511,7 +514,8 @@ impl Memory {
     }
 
     /// Sets whether the release waits: not at all with [`DropPolicy::Immediate`]. [`DropPolicy::WaitForContext`] holds for bound
-    /// memory, too, and cannot be taken back. [`DropPolicy::WaitForStream`] ends `Immediate`, and does no more: it binds nothing.
+    /// memory, too, and stays: only `Immediate` overrides it. [`DropPolicy::WaitForStream`] ends `Immediate`, and does no more:
+    /// it binds nothing.
     ///
     /// # Safety
     ///

@@ -191,8 +191,8 @@ static __device__ inline const unsigned char *vkgdr_device_ring_try_pop(struct v
     }
 }
 
-/* Whether a call has found that there will be no more messages: the CPU has closed the ring and all were read, or it has
- * aborted the ring. */
+/* Whether a call has found that there will be no more messages. Then the CPU has aborted the ring, or closed it and all
+ * messages were read. */
 static __device__ __forceinline__ int vkgdr_device_ring_ended(const struct vkgdr_device_ring *ring)
 {
     return ring->ended;

@@ -17,9 +17,10 @@
  * never part of a stream capture. So, before a copy by the CPU or by the engine, wait for earlier work of the device that
  * uses the bytes. Work that is launched after the call has returned sees them.
  *
- * During a stream capture, CUDA forbids what a free asks of it. A free may then end the capture, even one of another
- * stream's, and still return VKGDR_SUCCESS. So do vkgdr_device_collect(), vkgdr_device_finish_deferred_frees() and
- * vkgdr_pool_free_held(). Free before or after captures. Memory of a pool that is not bound may be freed meanwhile.
+ * During a stream capture, CUDA forbids what a free asks of it. A free may then end the capture, even another stream's,
+ * and still return VKGDR_SUCCESS. So may vkgdr_device_collect(), vkgdr_device_finish_deferred_frees(), vkgdr_ring_free()
+ * and what closes or shrinks a pool. Free before or after captures. A chunk of a pool may be freed meanwhile, if it is
+ * not bound and the pool is open and holds its blocks.
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0
  */
@@ -111,8 +112,8 @@ typedef enum vkgdr_memory_flags {
   /**
    * For vkgdr_memory_alloc(), by bitwise or with VKGDR_MEMORY_MAPPED or VKGDR_MEMORY_DEVICE: memory that network cards can
    * register, by vkgdr_memory_get_dma_buf(). CUDA allocates it, and mapped memory needs what vkgdr_device_supports_existing()
-   * tells. With VKGDR_MEMORY_HOST it is an error: network cards register host memory by its host pointer. Then
-   * VKGDR_MEMORY_OR_HOST_BIT has no effect.
+   * tells. With VKGDR_MEMORY_HOST it is an error: network cards register host memory by its host pointer. With
+   * this bit, VKGDR_MEMORY_OR_HOST_BIT has no effect.
    */
   VKGDR_MEMORY_DMA_BUF_BIT = 1 << 26,
 } vkgdr_memory_flags;
@@ -397,7 +398,7 @@ typedef struct vkgdr_ring_stats {
    */
   uint64_t pushed_bytes;
   /**
-   * Batches in which they were pushed, each with one fence, and skips of the rest before a ring's end.
+   * Batches in which they were pushed, each with one fence. A rest before the ring's end that is skipped is one, too.
    */
   uint64_t publications;
   /**
@@ -667,7 +668,7 @@ VKGDR_API int32_t vkgdr_device_supports_existing(vkgdr_t g, bool *out);
  *
  * The result can do what memory of vkgdr_memory_alloc() can, apart from vkgdr_memory_send(), streams, vkgdr_find() and
  * vkgdr_memory_free_at(); vkgdr_memory_free() ends the mapping. A context must be current as for vkgdr_memory_alloc(). Memory of
- * this library needs no mapping, on any GPU: the result is a region of it, which keeps it alive.
+ * this library that has a host pointer needs no mapping, on any GPU: the result is a region of it, which keeps it alive.
  *
  * It does not keep the memory alive, and is not told when that is freed: end the mapping first. Afterwards the CPU still sees
  * the old pages, and copies by the GPU's copy engine use the address, whatever is there; see vkgdr_memory_is_current().
@@ -718,11 +719,10 @@ VKGDR_API int32_t vkgdr_memory_get_dma_buf(vkgdr_memory_t mem, struct vkgdr_dma_
  *
  * Initialises CUDA if necessary. Needs no current context, unless VKGDR_OPEN_CURRENT_CONTEXT_BIT is given.
  *
- * Fails, as vkgdr 0.1 does, on a GPU without mapped memory (VKGDR_ERROR_NOT_SUPPORTED). It also fails where Vulkan is
- * missing or does not know the GPU (VKGDR_ERROR_DRIVER_MISSING, VKGDR_ERROR_NO_DEVICE, VKGDR_ERROR_VULKAN). Programs
- * can then fall back on other memory. It does not fail where vkgdr_device_supports_existing() is true: CUDA allocates
- * mapped memory there. With VKGDR_OPEN_MAPPED_OPTIONAL_BIT it succeeds, unless coherent memory is required, and the GPU's other kinds can be
- * used.
+ * Fails, as vkgdr 0.1 does, on a GPU without mapped memory (VKGDR_ERROR_NOT_SUPPORTED). It also fails where Vulkan is missing or
+ * does not know the GPU (VKGDR_ERROR_DRIVER_MISSING, VKGDR_ERROR_NO_DEVICE, VKGDR_ERROR_VULKAN). Programs can then fall back on
+ * other memory. It does not fail where vkgdr_device_supports_existing() is true: CUDA allocates mapped memory there. With
+ * VKGDR_OPEN_MAPPED_OPTIONAL_BIT it succeeds, unless coherent memory is required, and the GPU's other kinds can be used.
  *
  * @param device  The CUDA device number; ignored with VKGDR_OPEN_CURRENT_CONTEXT_BIT.
  * @param flags   Of `enum vkgdr_open_flags`. Unknown bits are an error.
@@ -860,8 +860,8 @@ VKGDR_API int32_t vkgdr_device_set_shortage_timeout(vkgdr_t g, uint64_t millisec
  *
  * The memory found is one more reference to all of the memory: it keeps the memory alive, and every function takes it. Freeing
  * it frees the memory only if it is the last reference. Then vkgdr_memory_free() waits for all work of the memory's context,
- * unless the memory is bound to a stream, or a pool's.
- * Memory that another thread frees meanwhile is either kept alive or not found.
+ * unless the memory is bound to a stream, or a chunk of a pool. Memory that another thread frees meanwhile is either kept alive
+ * or not found.
  *
  * @param ptr     A host or device address of any byte of the memory.
  * @param memory  Where the memory is written; for vkgdr_memory_free().
@@ -933,9 +933,9 @@ VKGDR_API void vkgdr_memory_free(vkgdr_memory_t mem);
 VKGDR_API int32_t vkgdr_memory_free_checked(vkgdr_memory_t mem);
 
 /**
- * Frees memory once a stream has finished the work that was submitted before this call. Does not wait for it, unless the
- * memory was bound to another stream before: then it waits for the whole context. A chunk of a pool is never waited for.
- * vkgdr_pool_alloc_on() of the same stream reuses it immediately, if it was bound to no other stream.
+ * Frees memory once a stream has finished the work that was submitted before this call. Does not wait for it, unless the memory
+ * was bound to another stream before: then it waits for the whole context. A chunk of an open pool that holds its blocks is not
+ * waited for. vkgdr_pool_alloc_on() of the same stream reuses it immediately, if it was bound to no other.
  *
  * @param mem     The memory, not a region. On failure it is not freed, and stays the caller's.
  * @param stream  A stream of the memory's context; NULL is its legacy default stream.

@@ -481,7 +481,7 @@ public:
         return vkgdr_ring_get_device_ptr(get());
     }
 
-    /// Binds the ring to the stream of its kernel: the destructor of a ring that was always its context's only one returns at once.
+    /// Binds the ring to the stream of its kernel: see vkgdr_ring_bind_stream().
     void bind_stream(CUstream stream) const { check(vkgdr_ring_bind_stream(get(), stream)); }
 
     /// Pushes a message, and returns whether there was room in time. The wait keeps the CPU busy. Throws once the ring is

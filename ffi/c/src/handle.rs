@@ -74,11 +74,10 @@ pub(crate) fn into_handle(inner: Vkgdr) -> vkgdr_t {
 ///
 /// Initialises CUDA if necessary. Needs no current context, unless VKGDR_OPEN_CURRENT_CONTEXT_BIT is given.
 ///
-/// Fails, as vkgdr 0.1 does, on a GPU without mapped memory (VKGDR_ERROR_NOT_SUPPORTED). It also fails where Vulkan is
-/// missing or does not know the GPU (VKGDR_ERROR_DRIVER_MISSING, VKGDR_ERROR_NO_DEVICE, VKGDR_ERROR_VULKAN). Programs
-/// can then fall back on other memory. It does not fail where vkgdr_device_supports_existing() is true: CUDA allocates
-/// mapped memory there. With VKGDR_OPEN_MAPPED_OPTIONAL_BIT it succeeds, unless coherent memory is required, and the GPU's other kinds can be
-/// used.
+/// Fails, as vkgdr 0.1 does, on a GPU without mapped memory (VKGDR_ERROR_NOT_SUPPORTED). It also fails where Vulkan is missing or
+/// does not know the GPU (VKGDR_ERROR_DRIVER_MISSING, VKGDR_ERROR_NO_DEVICE, VKGDR_ERROR_VULKAN). Programs can then fall back on
+/// other memory. It does not fail where vkgdr_device_supports_existing() is true: CUDA allocates mapped memory there. With
+/// VKGDR_OPEN_MAPPED_OPTIONAL_BIT it succeeds, unless coherent memory is required, and the GPU's other kinds can be used.
 ///
 /// @param device  The CUDA device number; ignored with VKGDR_OPEN_CURRENT_CONTEXT_BIT.
 /// @param flags   Of `enum vkgdr_open_flags`. Unknown bits are an error.

@@ -14,8 +14,8 @@ use crate::memory_handle::{found, free, handle_at, vkgdr_memory_t};
 ///
 /// The memory found is one more reference to all of the memory: it keeps the memory alive, and every function takes it. Freeing
 /// it frees the memory only if it is the last reference. Then vkgdr_memory_free() waits for all work of the memory's context,
-/// unless the memory is bound to a stream, or a pool's.
-/// Memory that another thread frees meanwhile is either kept alive or not found.
+/// unless the memory is bound to a stream, or a chunk of a pool. Memory that another thread frees meanwhile is either kept alive
+/// or not found.
 ///
 /// @param ptr     A host or device address of any byte of the memory.
 /// @param memory  Where the memory is written; for vkgdr_memory_free().

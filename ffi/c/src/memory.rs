@@ -92,9 +92,9 @@ pub unsafe extern "C" fn vkgdr_memory_free_checked(mem: vkgdr_memory_t) -> i32 {
     })
 }
 
-/// Frees memory once a stream has finished the work that was submitted before this call. Does not wait for it, unless the
-/// memory was bound to another stream before: then it waits for the whole context. A chunk of a pool is never waited for.
-/// vkgdr_pool_alloc_on() of the same stream reuses it immediately, if it was bound to no other stream.
+/// Frees memory once a stream has finished the work that was submitted before this call. Does not wait for it, unless the memory
+/// was bound to another stream before: then it waits for the whole context. A chunk of an open pool that holds its blocks is not
+/// waited for. vkgdr_pool_alloc_on() of the same stream reuses it immediately, if it was bound to no other.
 ///
 /// @param mem     The memory, not a region. On failure it is not freed, and stays the caller's.
 /// @param stream  A stream of the memory's context; NULL is its legacy default stream.

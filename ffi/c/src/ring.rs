@@ -29,7 +29,7 @@ pub struct vkgdr_ring_stats {
     pub pushed: u64,
     /// Their bytes.
     pub pushed_bytes: u64,
-    /// Batches in which they were pushed, each with one fence, and skips of the rest before a ring's end.
+    /// Batches in which they were pushed, each with one fence. A rest before the ring's end that is skipped is one, too.
     pub publications: u64,
     /// Pushes that found too little room, each try of a waiting one included.
     pub full: u64,

@@ -157,9 +157,9 @@ impl Base {
     /// pages stay until the last view is dropped. Waits for the work of the memory's context. If the memory is bound to
     /// a stream, does not wait, and the pages are released after that stream's work.
     ///
-    /// With `force` the pages of the whole allocation are released although views exist, as by vkgdr 0.1: using a view then crashes,
-    /// or shows what a pool lends next. Memory of another library is not freed: its other views stay. The drivers' first error is
-    /// raised as a `VkgdrError` at the end.
+    /// With `force` the pages of the whole allocation are released although views exist, as by vkgdr 0.1. Using a view then
+    /// crashes, or shows what a pool lends next. Memory of another library is not freed: its other views stay. The drivers' first
+    /// error is raised as a `VkgdrError` at the end.
     #[pyo3(signature = (*, force = false), text_signature = "($self, *, force=False)")]
     fn free(slf: &Bound<'_, Self>, force: bool) -> Result<()> {
         let (py, view) = (slf.py(), view_of(slf)?);

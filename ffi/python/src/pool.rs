@@ -133,18 +133,18 @@ impl Pool {
 
     /// Return unused blocks to the drivers until at most `keep` bytes are managed; return the number of bytes.
     ///
-    /// Does not wait: memory that the device may still use is kept.
+    /// Memory that the device may still use is kept. The driver may wait for running kernels.
     #[pyo3(signature = (keep = Size(0)), text_signature = "($self, keep=0)")]
     fn trim(&self, py: Python<'_>, keep: Size) -> Result<usize> {
         self.open().map(|open| py.detach(|| open.pool.trim(keep.0)))
     }
 
-    /// Wait for the context, and return all unused blocks to the drivers.
+    /// Wait until the device has finished with free memory, and return all unused blocks to the drivers.
     fn free_held(&self, py: Python<'_>) -> Result<()> {
         self.open().map(|open| py.detach(|| open.pool.release_unused()))
     }
 
-    /// Return all unused blocks, and from now on return each block as soon as it is unused.
+    /// Return all unused blocks, and from now on return each block once it is unused.
     fn stop_holding(&self, py: Python<'_>) -> Result<()> {
         self.open().map(|open| py.detach(|| open.pool.disable_caching()))
     }

@@ -220,7 +220,8 @@ type InUse = (Option<Arc<vkgdr::Event>>, Box<dyn Send>);
 
 pub(crate) static IN_USE: Mutex<VecDeque<InUse>> = Mutex::new(VecDeque::new());
 
-/// Allocates. Where memory is exhausted, frees what garbage and finished copies keep, and retired memory, and tries once more.
+/// Allocates. Where memory, descriptors or allocations are exhausted, frees what garbage and finished copies keep, and retired
+/// memory, and tries once more.
 pub(crate) fn with_room<T>(py: Python<'_>, allocate: impl Fn() -> Result<T>) -> Result<T> {
     match allocate() {
         Err(Failure::Driver(error)) if error.is_exhaustion() => {

@@ -16,9 +16,9 @@ Pushes raise `EOFError` once the ring is closed or aborted. Pops raise it once t
 closed its end and no answer is left. Both raise `TimeoutError` when their ``timeout`` is over.
 
 A ring that is collected ends its kernel. Its memory is freed with the last ring of its context, which waits for all
-work of the context. If no other ring of it lived beside this one, ``ring.bind_stream(stream)`` binds it to its
-kernel's stream, of any library: then it is freed after that kernel. The ring keeps the stream's object alive; a
-stream that is given as a number must outlive the ring.
+work of the context. If no other ring of it lived beside this one, ``ring.bind_stream(stream)`` has it freed after its
+kernel, by that kernel's stream, of any library. The ring keeps the stream's object alive; a stream that is given as a
+number must outlive the ring.
 """
 
 from __future__ import annotations
