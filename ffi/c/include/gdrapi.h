@@ -77,7 +77,7 @@ typedef enum gdr_attr {
 } gdr_attr_t;
 
 typedef struct gdr_info_v2 {
-    uint64_t va;          /* the first device address of the pages; gdr_map() gives the host address of the same byte */
+    uint64_t va;          /* the pinned device address; gdr_map() gives the host address of the same byte */
     uint64_t mapped_size; /* the bytes of the pages */
     uint32_t page_size;
     uint64_t tm_cycles;     /* 0 */
@@ -112,8 +112,8 @@ int gdr_unpin_buffer(gdr_t g, gdr_mh_t handle);
 int gdr_get_callback_flag(gdr_t g, gdr_mh_t handle, int *flag);
 int gdr_get_info_v2(gdr_t g, gdr_mh_t handle, gdr_info_v2_t *info);
 
-/* EAGAIN if it is mapped, EINVAL for a size of 0 or beyond the pages, and for a mapping type that the memory does not have. The
- * pinned address is at va plus its distance from gdr_info_v2_t.va; the bytes of the pages around the memory must not be used. */
+/* EAGAIN if it is mapped, ENODEV in a forked child. EINVAL for a size of 0 or beyond the pages, for a mapping type that the memory
+ * does not have, and once it was freed. The pinned address is at va; the bytes of the pages around the memory must not be used. */
 int gdr_map(gdr_t g, gdr_mh_t handle, void **va, size_t size);
 int gdr_map_v2(gdr_t g, gdr_mh_t handle, void **va, size_t size, int flags);
 /* EINVAL if nothing is mapped, or for a size of 0. va may be any address. */

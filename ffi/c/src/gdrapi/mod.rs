@@ -243,16 +243,21 @@ pub unsafe extern "C" fn gdr_map_v2(
 ) -> c_int {
     status(|| {
         let pin = handles::pinned(number(g), handle.h)?;
+        if vkgdr_rs::is_forked() {
+            return Err(vkgdr_rs::Error::Forked.into());
+        }
         let own = if pin.cached { CACHING } else { WC };
         let fits = (1..=pin.mapped_size).contains(&(size as u64));
-        let is_valid = !va.is_null() && fits && [0, own.into()].contains(&flags);
+        let is_valid = !va.is_null() && fits && [0, own.into()].contains(&flags) && !pin.is_freed()?;
         let before = if is_valid { pin.mapping.swap(own, Relaxed) } else { pin.mapping.load(Relaxed) };
         // gdrcopy reports that it is mapped already before anything else.
         if before != NONE {
             return Err(Refusal::Told(libc::EAGAIN, "the memory is mapped already"));
         }
         if !is_valid {
-            return Err(invalid("va is null, the size 0 or beyond the pinned pages, or the type not the memory's"));
+            let reason =
+                "va is null, the size 0 or beyond the pinned pages, the type not the memory's, or the memory freed";
+            return Err(invalid(reason));
         }
         // SAFETY: by this function's contract.
         Ok(unsafe { put(va, ptr::with_exposed_provenance_mut(pin.map)) }?)

@@ -28,7 +28,8 @@ pub(crate) struct Pin {
     host: usize,
     coherent: bool,
     pub(crate) cached: bool,
-    /// The first device address of the pages, the host address that corresponds to it, and their bytes.
+    /// The pinned address, the host address that corresponds to it, and the bytes from there to the end of the pages. gdrcopy gives
+    /// the page's address, and does not map others: so no program goes wrong that takes the host address for its own.
     pub(crate) va: u64,
     pub(crate) map: usize,
     pub(crate) mapped_size: u64,
@@ -50,8 +51,8 @@ pub(crate) fn pin(address: u64, size: u64, pcie: bool) -> Result<Pin> {
     if pcie && cached {
         return Err(Error::NoMapping { address, reason: NoMapping::Host });
     }
-    let va = address - address % PAGE;
-    // Before the memory's first byte if that is not at the start of a page: nobody uses the bytes before it.
+    let va = address;
+    // Before the memory's first byte where a program aligned that down to a page: nobody uses the bytes before it.
     let distance = usize::try_from(device_ptr.abs_diff(va)).expect("64 bits");
     let map = if device_ptr >= va { host.wrapping_sub(distance) } else { host.wrapping_add(distance) };
     Ok(Pin { memory, host, coherent, cached, va, map, mapped_size: end - va, mapping: AtomicU8::new(NONE) })

@@ -10,19 +10,20 @@ use support::{Result, child, device_read, pattern};
 use vkgdr_c::{gdr_info_v2_t, gdr_mh_t, gdr_t};
 
 use crate::EINVAL;
-use crate::api::{call, close, open, unpin};
+use crate::api::{call, close, open, unmap, unpin};
 use crate::fixture::{NO_HANDLE, PAGE};
 
 type Check = fn(gdr_t) -> Result;
 
 /// Each in a child that has two simulated GPUs whose memory the CPU can map.
-const CHECKS: [(&str, Check); 6] = [
+const CHECKS: [(&str, Check); 7] = [
     ("all of a pinned page is copied", pages_are_copied),
     ("a page is pinned with all memory in it", neighbours_are_copied),
     ("pinning retains the context of the memory's GPU alone", the_other_gpu_is_left_alone),
     ("an address that is not of CUDA retains no context", no_gpu_is_retained_for_a_host_address),
     ("a GPU that cannot be used is passed over", a_gpu_that_fails_is_passed_over),
     ("memory is pinned after the device was reset", memory_is_pinned_after_a_reset),
+    ("freed memory is not mapped", freed_memory_is_not_mapped),
 ];
 
 #[test]
@@ -48,13 +49,15 @@ fn memory_of_cuda_is_pinned_on_gpus_that_map_it() -> Result {
     Ok(())
 }
 
-/// Pins and maps: the handle, the first device address of the pages, and the host's.
+/// Pins and maps, at the very address: the handle, the first device address of the pages, and the host's.
 fn pinned(g: gdr_t, address: u64, len: usize) -> Result<(gdr_mh_t, u64, *mut c_void)> {
     let (mut handle, mut va, mut info) = (NO_HANDLE, null_mut(), gdr_info_v2_t::default());
     assert_eq!(call!(pin(g, address, len, 0, 0, &raw mut handle)), 0, "{len} bytes at {address:#x}");
     assert_eq!(call!(info(g, handle, &raw mut info)), 0);
     assert_eq!(call!(map(g, handle, &raw mut va, usize::try_from(info.v1.mapped_size)?)), 0);
-    Ok((handle, info.v1.va, va))
+    assert_eq!(info.v1.va, address);
+    let within = usize::try_from(address % PAGE as u64)?;
+    Ok((handle, address - within as u64, va.wrapping_byte_sub(within)))
 }
 
 /// All bytes of the pinned pages are copied.
@@ -179,5 +182,17 @@ fn memory_is_pinned_after_a_reset(g: gdr_t) -> Result {
         drop(memory);
         reset_primary();
     }
+    Ok(())
+}
+
+fn freed_memory_is_not_mapped(g: gdr_t) -> Result {
+    let _context = PrimaryContext::retain_and_push(0);
+    let memory = CudaMemory::device(PAGE);
+    let (handle, ..) = pinned(g, memory.address(), PAGE)?;
+    assert_eq!(unmap(g, handle, null_mut(), PAGE), 0);
+    drop(memory);
+    let mut va = null_mut();
+    assert_eq!(call!(map(g, handle, &raw mut va, PAGE)), EINVAL);
+    assert_eq!(unpin(g, handle), 0);
     Ok(())
 }
