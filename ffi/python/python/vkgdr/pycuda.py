@@ -81,7 +81,8 @@ class Memory(pycuda.driver.PointerHolderBase, RawMemory):  # type: ignore[misc]
 
     def _keep(self, context: Any) -> None:
         pycuda.driver.PointerHolderBase.__init__(self)
-        if self.context != context.handle:
+        # A subclass may have a `context` of its own.
+        if RawMemory.context.__get__(self) != context.handle:
             self._view.free(False)
             text = "the memory is not in the current context: make its own current, as by pycuda.autoprimaryctx"
             raise InvalidArgumentError(f"{text}, or open the GPU with open_current_context")

@@ -64,6 +64,13 @@ def test_memory_of_another_context_than_pycudas_is_refused(pycuda_context, live)
     assert live() == 0
 
 
+def test_a_subclass_may_have_a_context_of_its_own(handle):
+    class Own(vkgdr.pycuda.Memory):
+        context = None
+
+    assert len(Own(handle, 8)) == 8
+
+
 def test_memory_has_the_bases_and_the_signature_of_0_1():
     assert vkgdr.pycuda.Memory.__bases__ == (drv.PointerHolderBase, vkgdr.RawMemory)
     parameters = inspect.signature(vkgdr.pycuda.Memory.__init__).parameters.values()
