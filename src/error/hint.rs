@@ -52,7 +52,8 @@ pub(super) fn cuda(call: Call, code: CudaCode) -> &'static str {
             ": if the process was forked by one that uses CUDA: use the GPU in a child only after exec, which Python's \
              multiprocessing calls \"spawn\""
         }
-        (Call::StartCuda, code) => start(code),
+        // Exclusive mode shows when a context is made.
+        (Call::StartCuda, code) | (_, code @ CudaCode::BUSY) => start(code),
         (Call::RegisterPages, CudaCode::OUT_OF_MEMORY) => {
             ": too little memory that can be locked; see free and ulimit -l"
         }

@@ -175,7 +175,7 @@ fn between(from: usize, to: usize) -> Result<Vec<usize>> {
 fn check_room(gpu: &Vkgdr, kind: MemoryKind, available: u64, bytes: usize, private: u64) -> Result {
     let asked = bytes as u64;
     // Each thread has as many bytes of its own.
-    let choose = if private > 1 { "choose a smaller --to, or fewer --threads" } else { "choose a smaller --to" };
+    let choose = if private > 0 { "choose a smaller --to, or fewer --threads" } else { "choose a smaller --to" };
     if asked > available {
         let problem = format!("{} of {kind} memory is needed, {} is free", in_units(asked), in_units(available));
         return Err(Failure::boxed(problem, choose));
@@ -195,9 +195,9 @@ fn allocation(run: &mut Run<'_>, sizes: &[usize], kinds: &[MemoryKind]) -> Resul
     let largest = sizes.iter().copied().max().unwrap_or(0);
     run.for_each_kind(kinds, largest, 0, |run, kind| {
         let gpu = run.gpu;
-        /// Longer memory gets a block of its own.
+        /// Longer memory is an allocation of its own.
         const BLOCK: usize = 32 << 20;
-        let pool = Pool::new(gpu, PoolOptions::new(kind).block_len(BLOCK))?;
+        let pool = Pool::new(gpu, PoolOptions::new(kind).block_len(BLOCK).largest_chunk(BLOCK))?;
         let mut measure = |operation, len: usize, pair: &mut dyn FnMut() -> vkgdr::Result<()>| {
             let batch = timing::batch(&mut *pair)?;
             let times = timing::measure(batch, pair)?;

@@ -60,7 +60,7 @@ fn no_device() -> String {
 }
 
 fn device(system: &System, evidence: &Evidence, number: i32) -> Device {
-    let gpu = match Vkgdr::open(number, OpenFlags::empty()) {
+    let gpu = match Vkgdr::open_primary_context(number, OpenFlags::empty()) {
         Ok(gpu) => gpu,
         Err(error) => {
             let check = Check::ok("open", "GPU", format!("cannot be opened: {error}"))

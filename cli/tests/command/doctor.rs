@@ -128,6 +128,17 @@ fn a_gpu_that_cannot_be_opened_is_named() -> Result {
 }
 
 #[test]
+fn a_gpu_that_another_process_has_in_exclusive_mode_is_not_usable() -> Result {
+    need_simulator!();
+    let faults: Vec<_> =
+        (1..40).flat_map(|nth| ["--fail".into(), format!("cuDevicePrimaryCtxRetain:{nth}:46")]).collect();
+    let machine = Machine::simulated("rebar")?.with_simulator(&faults);
+    Report::ends(2, &machine)?.says("open", "failed", &["cuDevicePrimaryCtxRetain", "exclusive mode"]);
+    assert_eq!(machine.run(&["info"])?.code, Some(1));
+    Ok(())
+}
+
+#[test]
 fn device_nodes_are_missing_too_few_or_closed() -> Result {
     let with = |gpus, nodes| Machine::bare()?.with_kernel_driver(gpus, nodes);
     let without_uvm = with(1, 1)?;
