@@ -6,7 +6,7 @@
 //!
 //! Each thread fills one of two batches of mapped memory with packets, while a kernel adds up the bytes of the other one
 //! on the thread's own stream. The sums come back in host memory, and must be those of the bytes that arrived. The
-//! program ends after `--packets` packets, by default never. With `--send` it sends itself packets over the loopback
+//! program ends after at least `--packets` packets, by default never. With `--send` it sends itself packets over the loopback
 //! device, which shows it without another machine:
 //!
 //! ```text
