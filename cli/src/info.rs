@@ -44,7 +44,7 @@ fn device(system: &System, number: i32) -> Value {
 }
 
 fn facts_of_device(system: &System, number: i32) -> vkgdr::Result<Value> {
-    let gpu = Vkgdr::open_primary_context(number, OpenFlags::empty())?;
+    let gpu = Vkgdr::open(number, OpenFlags::empty())?;
     let kinds: Map<_, _> = MemoryKind::ALL.iter().map(|kind| (kind.to_string(), facts_of_kind(&gpu, *kind))).collect();
     let bus_id = gpu.pci_bus_id()?;
     let thresholds = gpu.copy_thresholds();

@@ -411,7 +411,7 @@ impl Vkgdr {
 
     /// The number of deferred frees of this GPU, on all handles of the process. They are memory, Vulkan's buffers and images, and
     /// semaphores that were dropped and wait until the device has finished with them. Free chunks of a [`Pool`](crate::Pool)
-    /// count if another context's stream used them. So do those of a dropped pool, of each stream once. See
+    /// count if another context's stream used them. Those of a dropped pool count once per stream. See
     /// [`collect`](Self::collect).
     #[must_use]
     pub fn deferred_frees(&self) -> usize {

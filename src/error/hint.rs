@@ -52,8 +52,11 @@ pub(super) fn cuda(call: Call, code: CudaCode) -> &'static str {
             ": if the process was forked by one that uses CUDA: use the GPU in a child only after exec, which Python's \
              multiprocessing calls \"spawn\""
         }
-        // Exclusive mode shows when a context is made.
-        (Call::StartCuda, code) | (_, code @ CudaCode::BUSY) => start(code),
+        // Also when a context is made.
+        (_, CudaCode::BUSY) => {
+            ": another process has the GPU in exclusive mode, or its compute mode is prohibited; see nvidia-smi -q -d COMPUTE"
+        }
+        (Call::StartCuda, code) => start(code),
         (Call::RegisterPages, CudaCode::OUT_OF_MEMORY) => {
             ": too little memory that can be locked; see free and ulimit -l"
         }
@@ -71,9 +74,6 @@ fn start(code: i32) -> &'static str {
     const MPS: i32 = CUresult::CUDA_ERROR_MPS_CONNECTION_FAILED as i32;
     match code {
         STUB => ": the CUDA toolkit's stub of libcuda was loaded; take its folder \"stubs\" out of LD_LIBRARY_PATH",
-        CudaCode::BUSY => {
-            ": another process has the GPU in exclusive mode, or it is busy; see nvidia-smi -q -d COMPUTE"
-        }
         CudaCode::OPERATING_SYSTEM => {
             ": the driver cannot open its devices /dev/nvidia*; do they exist, are too many files open (ulimit -n)?"
         }

@@ -16,7 +16,7 @@ use crate::{Error, Result};
 
 /// What all references to a memory share.
 pub(crate) struct Inner {
-    /// `None` once it was released.
+    /// `None` once released.
     allocation: Option<Arc<Allocation>>,
     /// Where the memory begins in the allocation, and its requested bytes.
     pub(crate) offset: usize,

@@ -260,7 +260,7 @@ impl Uses {
         };
         // Entries that wait for the context, too, can be released.
         let has_waited = policy == DropPolicy::WaitForContext && waited.is_ok();
-        // Before the push, whose events were asked for just now.
+        // Before the push: the new entry's events were asked just now.
         queue.poll(RetireQueue::SCANNED_PER_POLL, has_waited.then_some(context));
         let released = if fence.is_empty() {
             then()

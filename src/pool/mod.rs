@@ -47,10 +47,10 @@ pub use options::PoolOptions;
 ///   an event. For that, [`allocate_on`](Self::allocate_on) makes the same stream wait without waiting itself.
 /// * Otherwise it is reused after all work of the context. **The pool waits for the context once for much memory**, in an
 ///   `allocate` that would otherwise need a new block, up to the [shortage timeout](Vkgdr::set_shortage_timeout). While the
-///   context stays busy, each new block waits again. By then, that
-///   memory must add up to a quarter of a block. To avoid that wait, bind memory to streams, or synchronise and free it with
-///   [`free_unsynchronized`](Memory::free_unsynchronized). A stream capture forbids such a wait, and would end by it:
-///   [`allocate_on`](Self::allocate_on) makes none if its stream is being captured, unless memory is short.
+///   context stays busy, each new block waits again. It waits only once that memory adds up to a quarter of a block. To avoid
+///   that wait, bind memory to streams, or synchronise and free it with [`free_unsynchronized`](Memory::free_unsynchronized). A
+///   stream capture forbids such a wait, and would end by it: [`allocate_on`](Self::allocate_on) makes none if its stream is
+///   being captured, unless memory is short.
 ///
 /// # Teardown
 ///
@@ -441,7 +441,7 @@ impl PoolInner {
         match uses.record_events() {
             Ok(fence) if fence.is_empty() => return self.put([chunk]),
             Ok(fence) => {
-                // So that they do not pile up: nor those of a stream that frees nothing any more. Before this one, which was asked.
+                // So that they do not pile up: nor those of a stream that frees nothing any more. Before `keep`: this event was asked just now.
                 let next = self.arena().key_after(key);
                 [Some(key), next].into_iter().flatten().for_each(|key| self.take_if(key, has_passed));
                 self.keep(key, Fenced { fence, chunk });

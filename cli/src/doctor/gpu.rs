@@ -16,6 +16,8 @@ const EXPORTS_DMA_BUF: i32 = 124;
 const MAPS_DMA_BUF: i32 = 152;
 /// `CUDA_ERROR_NO_DEVICE`.
 const NO_DEVICE: i32 = 100;
+/// `CUDA_ERROR_DEVICE_UNAVAILABLE`.
+const BUSY: i32 = 46;
 
 /// The remedy for an error that names none.
 const SYSTEM_SAYS: &str = "see what `nvidia-smi` and the kernel's log (`dmesg`) say";
@@ -60,7 +62,12 @@ fn no_device() -> String {
 }
 
 fn device(system: &System, evidence: &Evidence, number: i32) -> Device {
-    let gpu = match Vkgdr::open_primary_context(number, OpenFlags::empty()) {
+    let opened = Vkgdr::open(number, OpenFlags::empty()).and_then(|gpu| {
+        // Other errors, as of a GPU whose memory is full, say nothing of what it can do.
+        let is_busy = |error: &vkgdr::Error| error.cuda_code() == Some(BUSY);
+        Vkgdr::open_primary_context(number, OpenFlags::empty()).err().filter(is_busy).map_or(Ok(gpu), Err)
+    });
+    let gpu = match opened {
         Ok(gpu) => gpu,
         Err(error) => {
             let check = Check::ok("open", "GPU", format!("cannot be opened: {error}"))

@@ -134,7 +134,6 @@ fn a_gpu_that_another_process_has_in_exclusive_mode_is_not_usable() -> Result {
         (1..40).flat_map(|nth| ["--fail".into(), format!("cuDevicePrimaryCtxRetain:{nth}:46")]).collect();
     let machine = Machine::simulated("rebar")?.with_simulator(&faults);
     Report::ends(2, &machine)?.says("open", "failed", &["cuDevicePrimaryCtxRetain", "exclusive mode"]);
-    assert_eq!(machine.run(&["info"])?.code, Some(1));
     Ok(())
 }
 

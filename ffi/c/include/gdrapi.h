@@ -112,8 +112,9 @@ int gdr_unpin_buffer(gdr_t g, gdr_mh_t handle);
 int gdr_get_callback_flag(gdr_t g, gdr_mh_t handle, int *flag);
 int gdr_get_info_v2(gdr_t g, gdr_mh_t handle, gdr_info_v2_t *info);
 
-/* EAGAIN if it is mapped, ENODEV in a forked child. EINVAL for a size of 0 or beyond the pages, for a mapping type that the memory
- * does not have, and once it was freed. The pinned address is at va; the bytes of the pages around the memory must not be used. */
+/* The pinned address is at va. The bytes of the pages around the memory must not be used. EAGAIN if it is mapped, ENODEV in a
+ * forked child. EINVAL for a size of 0 or beyond the pages, for another mapping type than the memory's, and for an address of
+ * CUDA's memory within a page. */
 int gdr_map(gdr_t g, gdr_mh_t handle, void **va, size_t size);
 int gdr_map_v2(gdr_t g, gdr_mh_t handle, void **va, size_t size, int flags);
 /* EINVAL if nothing is mapped, or for a size of 0. va may be any address. */

@@ -18,8 +18,8 @@
  * uses the bytes. Work that is launched after the call has returned sees them.
  *
  * During a stream capture, CUDA forbids what a free asks of it. A free may then end the capture, even another stream's,
- * and still return VKGDR_SUCCESS. So may vkgdr_device_collect(), vkgdr_device_finish_deferred_frees(), vkgdr_ring_free()
- * and what closes or shrinks a pool. Free before or after captures. A chunk of a pool may be freed meanwhile, if it is
+ * and still return VKGDR_SUCCESS. So may vkgdr_device_collect(), vkgdr_device_finish_deferred_frees(), vkgdr_ring_free(),
+ * and the close, trim, free_held and stop_holding of a pool. Free before or after captures. A chunk of a pool may be freed meanwhile, if it is
  * not bound and the pool is open and holds its blocks.
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0
@@ -110,10 +110,10 @@ typedef enum vkgdr_memory_flags {
    */
   VKGDR_MEMORY_OR_DEVICE_BIT = 1 << 25,
   /**
-   * For vkgdr_memory_alloc(), by bitwise or with VKGDR_MEMORY_MAPPED or VKGDR_MEMORY_DEVICE: memory that network cards can
-   * register, by vkgdr_memory_get_dma_buf(). CUDA allocates it, and mapped memory needs what vkgdr_device_supports_existing()
-   * tells. With VKGDR_MEMORY_HOST it is an error: network cards register host memory by its host pointer. With
-   * this bit, VKGDR_MEMORY_OR_HOST_BIT has no effect.
+   * For vkgdr_memory_alloc(), by bitwise or with VKGDR_MEMORY_MAPPED or VKGDR_MEMORY_DEVICE: memory that network cards
+   * can register, by vkgdr_memory_get_dma_buf(). CUDA allocates it, and mapped memory needs what
+   * vkgdr_device_supports_existing() tells. With VKGDR_MEMORY_HOST it is an error: network cards register host memory by
+   * its host pointer. With this bit, VKGDR_MEMORY_OR_HOST_BIT has no effect.
    */
   VKGDR_MEMORY_DMA_BUF_BIT = 1 << 26,
 } vkgdr_memory_flags;
@@ -398,7 +398,7 @@ typedef struct vkgdr_ring_stats {
    */
   uint64_t pushed_bytes;
   /**
-   * Batches in which they were pushed, each with one fence. A rest before the ring's end that is skipped is one, too.
+   * Batches in which they were pushed, each with one fence. Skipping the rest before the ring's end counts as one.
    */
   uint64_t publications;
   /**
@@ -670,7 +670,7 @@ VKGDR_API int32_t vkgdr_device_supports_existing(vkgdr_t g, bool *out);
  * vkgdr_memory_free_at(); vkgdr_memory_free() ends the mapping. A context must be current as for vkgdr_memory_alloc(). Memory of
  * this library that has a host pointer needs no mapping, on any GPU: the result is a region of it, which keeps it alive.
  *
- * It does not keep the memory alive, and is not told when that is freed: end the mapping first. Afterwards the CPU still sees
+ * Other memory is not kept alive, and the mapping is not told when that is freed: end the mapping first. Afterwards the CPU still sees
  * the old pages, and copies by the GPU's copy engine use the address, whatever is there; see vkgdr_memory_is_current().
  *
  * @param g           The GPU.
@@ -1149,7 +1149,7 @@ VKGDR_API int32_t vkgdr_pool_get_stats(vkgdr_pool_t pool, struct vkgdr_pool_stat
  *                  shorter ones. Each takes its size, rounded up to a multiple of 16, and 16 bytes. A message lies in one
  *                  piece: to push while no kernel runs, ask for twice the rounded size. Even an empty ring may have no room
  *                  for a long one, until a running kernel has passed the rest before the ring's end.
- * @param answers   The same for answers. A kernel's may be as long as that rounded up to a multiple of 16.
+ * @param answers   The same for answers. A kernel's answer may be this size rounded up to a multiple of 16.
  * @param out       Where the ring is written; for vkgdr_ring_free().
  * @return A `vkgdr_status`.
  *

@@ -22,10 +22,10 @@ pub enum vkgdr_memory_flags {
     VKGDR_MEMORY_OR_HOST_BIT = 0x0100_0000,
     /// The same with device memory, after host memory if both bits are set.
     VKGDR_MEMORY_OR_DEVICE_BIT = 0x0200_0000,
-    /// For vkgdr_memory_alloc(), by bitwise or with VKGDR_MEMORY_MAPPED or VKGDR_MEMORY_DEVICE: memory that network cards can
-    /// register, by vkgdr_memory_get_dma_buf(). CUDA allocates it, and mapped memory needs what vkgdr_device_supports_existing()
-    /// tells. With VKGDR_MEMORY_HOST it is an error: network cards register host memory by its host pointer. With
-    /// this bit, VKGDR_MEMORY_OR_HOST_BIT has no effect.
+    /// For vkgdr_memory_alloc(), by bitwise or with VKGDR_MEMORY_MAPPED or VKGDR_MEMORY_DEVICE: memory that network cards
+    /// can register, by vkgdr_memory_get_dma_buf(). CUDA allocates it, and mapped memory needs what
+    /// vkgdr_device_supports_existing() tells. With VKGDR_MEMORY_HOST it is an error: network cards register host memory by
+    /// its host pointer. With this bit, VKGDR_MEMORY_OR_HOST_BIT has no effect.
     VKGDR_MEMORY_DMA_BUF_BIT = 0x0400_0000,
 }
 

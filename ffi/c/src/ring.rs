@@ -29,7 +29,7 @@ pub struct vkgdr_ring_stats {
     pub pushed: u64,
     /// Their bytes.
     pub pushed_bytes: u64,
-    /// Batches in which they were pushed, each with one fence. A rest before the ring's end that is skipped is one, too.
+    /// Batches in which they were pushed, each with one fence. Skipping the rest before the ring's end counts as one.
     pub publications: u64,
     /// Pushes that found too little room, each try of a waiting one included.
     pub full: u64,
@@ -56,7 +56,7 @@ pub struct vkgdr_ring_stats {
 ///                  shorter ones. Each takes its size, rounded up to a multiple of 16, and 16 bytes. A message lies in one
 ///                  piece: to push while no kernel runs, ask for twice the rounded size. Even an empty ring may have no room
 ///                  for a long one, until a running kernel has passed the rest before the ring's end.
-/// @param answers   The same for answers. A kernel's may be as long as that rounded up to a multiple of 16.
+/// @param answers   The same for answers. A kernel's answer may be this size rounded up to a multiple of 16.
 /// @param out       Where the ring is written; for vkgdr_ring_free().
 /// @return A `vkgdr_status`.
 ///

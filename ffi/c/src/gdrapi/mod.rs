@@ -49,9 +49,9 @@ pub struct gdr_mh_t {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct gdr_info_v1_t {
-    /// The first device address of the pages.
+    /// The pinned device address.
     pub va: u64,
-    /// The bytes of the pages.
+    /// The bytes from there to the end of the last page.
     pub mapped_size: u64,
     /// The size of a page in bytes.
     pub page_size: u32,
@@ -217,7 +217,7 @@ fn known(g: gdr_t, handle: gdr_mh_t) -> Outcome<gdr_info_v2_t> {
     Ok(gdr_info_v2_t { v1, mapping_type: mapping.into() })
 }
 
-/// Gives the host address of the first page of pinned memory, which `gdr_info_v2_t::va` is the device address of.
+/// Gives the host address of the pinned memory, whose device address is `gdr_info_v2_t::va`.
 ///
 /// # Safety
 ///
@@ -243,21 +243,23 @@ pub unsafe extern "C" fn gdr_map_v2(
 ) -> c_int {
     status(|| {
         let pin = handles::pinned(number(g), handle.h)?;
-        if vkgdr_rs::is_forked() {
-            return Err(vkgdr_rs::Error::Forked.into());
-        }
         let own = if pin.cached { CACHING } else { WC };
         let fits = (1..=pin.mapped_size).contains(&(size as u64));
-        let is_valid = !va.is_null() && fits && [0, own.into()].contains(&flags) && !pin.is_freed()?;
-        let before = if is_valid { pin.mapping.swap(own, Relaxed) } else { pin.mapping.load(Relaxed) };
+        let is_valid = !va.is_null() && fits && [0, own.into()].contains(&flags) && pin.can_be_mapped;
+        let may_map = is_valid && !vkgdr_rs::is_forked();
+        let before = if may_map { pin.mapping.swap(own, Relaxed) } else { pin.mapping.load(Relaxed) };
         // gdrcopy reports that it is mapped already before anything else.
         if before != NONE {
             return Err(Refusal::Told(libc::EAGAIN, "the memory is mapped already"));
         }
+        if !pin.can_be_mapped {
+            return Err(invalid("the address is within a page of CUDA's memory: pin it from the start of the page"));
+        }
         if !is_valid {
-            let reason =
-                "va is null, the size 0 or beyond the pinned pages, the type not the memory's, or the memory freed";
-            return Err(invalid(reason));
+            return Err(invalid("va is null, the size 0 or beyond the pinned pages, or the type not the memory's"));
+        }
+        if !may_map {
+            return Err(vkgdr_rs::Error::Forked.into());
         }
         // SAFETY: by this function's contract.
         Ok(unsafe { put(va, ptr::with_exposed_provenance_mut(pin.map)) }?)

@@ -28,11 +28,12 @@ pub(crate) struct Pin {
     host: usize,
     coherent: bool,
     pub(crate) cached: bool,
-    /// The pinned address, the host address that corresponds to it, and the bytes from there to the end of the pages. gdrcopy gives
-    /// the page's address, and does not map others: so no program goes wrong that takes the host address for its own.
+    /// The pinned address, the host address that corresponds to it, and the bytes from there to the end of the last page.
     pub(crate) va: u64,
     pub(crate) map: usize,
     pub(crate) mapped_size: u64,
+    /// Of CUDA's memory, gdrcopy maps only addresses at the start of a page: programs disagree on where the others are.
+    pub(crate) can_be_mapped: bool,
     /// A `gdr_mapping_type_t`.
     pub(crate) mapping: AtomicU8,
 }
@@ -51,11 +52,12 @@ pub(crate) fn pin(address: u64, size: u64, pcie: bool) -> Result<Pin> {
     if pcie && cached {
         return Err(Error::NoMapping { address, reason: NoMapping::Host });
     }
-    let va = address;
-    // Before the memory's first byte where a program aligned that down to a page: nobody uses the bytes before it.
-    let distance = usize::try_from(device_ptr.abs_diff(va)).expect("64 bits");
-    let map = if device_ptr >= va { host.wrapping_sub(distance) } else { host.wrapping_add(distance) };
-    Ok(Pin { memory, host, coherent, cached, va, map, mapped_size: end - va, mapping: AtomicU8::new(NONE) })
+    // Before the memory's first byte where the program aligned the address down to a page: nobody uses the bytes before it.
+    let distance = usize::try_from(device_ptr.abs_diff(address)).expect("64 bits");
+    let map = if device_ptr >= address { host.wrapping_sub(distance) } else { host.wrapping_add(distance) };
+    let can_be_mapped = address.is_multiple_of(PAGE) || ours(device_ptr).is_some();
+    let (va, mapped_size, mapping) = (address, end - address, AtomicU8::new(NONE));
+    Ok(Pin { memory, host, coherent, cached, va, map, mapped_size, can_be_mapped, mapping })
 }
 
 /// The memory in which a range begins that has its pages. Else the first that begins behind it in its first page, since programs

@@ -10,7 +10,7 @@ use support::{Result, child, device_read, pattern};
 use vkgdr_c::{gdr_info_v2_t, gdr_mh_t, gdr_t};
 
 use crate::EINVAL;
-use crate::api::{call, close, open, unmap, unpin};
+use crate::api::{call, close, open, unpin};
 use crate::fixture::{NO_HANDLE, PAGE};
 
 type Check = fn(gdr_t) -> Result;
@@ -23,7 +23,7 @@ const CHECKS: [(&str, Check); 7] = [
     ("an address that is not of CUDA retains no context", no_gpu_is_retained_for_a_host_address),
     ("a GPU that cannot be used is passed over", a_gpu_that_fails_is_passed_over),
     ("memory is pinned after the device was reset", memory_is_pinned_after_a_reset),
-    ("freed memory is not mapped", freed_memory_is_not_mapped),
+    ("an address within a page is not mapped", an_address_within_a_page_is_pinned_and_not_mapped),
 ];
 
 #[test]
@@ -49,15 +49,16 @@ fn memory_of_cuda_is_pinned_on_gpus_that_map_it() -> Result {
     Ok(())
 }
 
-/// Pins and maps, at the very address: the handle, the first device address of the pages, and the host's.
+/// Pins and maps from the start of the page, as programs do: the handle, that device address, and the host's.
 fn pinned(g: gdr_t, address: u64, len: usize) -> Result<(gdr_mh_t, u64, *mut c_void)> {
     let (mut handle, mut va, mut info) = (NO_HANDLE, null_mut(), gdr_info_v2_t::default());
+    let within = address % PAGE as u64;
+    let (address, len) = (address - within, len + usize::try_from(within)?);
     assert_eq!(call!(pin(g, address, len, 0, 0, &raw mut handle)), 0, "{len} bytes at {address:#x}");
     assert_eq!(call!(info(g, handle, &raw mut info)), 0);
     assert_eq!(call!(map(g, handle, &raw mut va, usize::try_from(info.v1.mapped_size)?)), 0);
     assert_eq!(info.v1.va, address);
-    let within = usize::try_from(address % PAGE as u64)?;
-    Ok((handle, address - within as u64, va.wrapping_byte_sub(within)))
+    Ok((handle, address, va))
 }
 
 /// All bytes of the pinned pages are copied.
@@ -89,7 +90,8 @@ fn pages_are_copied(g: gdr_t) -> Result {
         let memory = CudaMemory::device(len);
         let start = memory.address();
         for (offset, size) in [(3, len), (3, len.next_multiple_of(PAGE)), (0, len.next_multiple_of(PAGE))] {
-            let (handle, ..) = pinned(g, start + offset, size)?;
+            let mut handle = NO_HANDLE;
+            assert_eq!(call!(pin(g, start + offset, size, 0, 0, &raw mut handle)), 0);
             assert_eq!(unpin(g, handle), 0);
         }
         let (mut handle, beyond) = (NO_HANDLE, len.next_multiple_of(PAGE) + 2 * PAGE);
@@ -185,13 +187,12 @@ fn memory_is_pinned_after_a_reset(g: gdr_t) -> Result {
     Ok(())
 }
 
-fn freed_memory_is_not_mapped(g: gdr_t) -> Result {
+fn an_address_within_a_page_is_pinned_and_not_mapped(g: gdr_t) -> Result {
     let _context = PrimaryContext::retain_and_push(0);
-    let memory = CudaMemory::device(PAGE);
-    let (handle, ..) = pinned(g, memory.address(), PAGE)?;
-    assert_eq!(unmap(g, handle, null_mut(), PAGE), 0);
-    drop(memory);
-    let mut va = null_mut();
+    let memory = CudaMemory::device(3 * PAGE);
+    let (mut handle, mut va) = (NO_HANDLE, null_mut());
+    let address = memory.address().next_multiple_of(PAGE as u64) + 512;
+    assert_eq!(call!(pin(g, address, PAGE, 0, 0, &raw mut handle)), 0);
     assert_eq!(call!(map(g, handle, &raw mut va, PAGE)), EINVAL);
     assert_eq!(unpin(g, handle), 0);
     Ok(())

@@ -521,11 +521,11 @@ class Memory(_vkgdr.Base):
 
         `map` and copies then wait for this stream, and the CUDA Array Interface and DLPack name it. `free` returns at
         once, and the memory is released after the stream's earlier work. The new stream waits for the one bound before.
-        `free` waits for the context after a second binding, and after a DLPack consumer's use, which names a number.
-        While it is bound, the memory keeps the stream object alive. The caller must keep a stream given as a number
-        until the memory was freed and its views were dropped, or another stream was bound. It must also be kept until
-        calls on other threads that began before have returned. `InvalidArgumentError` if the stream belongs to another
-        context, or is the per-thread default stream.
+        `free` waits for the context after a second binding, and after uses on a stream known by its number alone, such
+        as a DLPack consumer's. While it is bound, the memory keeps the stream object alive. The caller must keep a
+        stream given as a number until the memory was freed and its views were dropped, or another stream was bound. It
+        must also be kept until calls on other threads that began before have returned. `InvalidArgumentError` if the
+        stream belongs to another context, or is the per-thread default stream.
         """
         if stream is None:
             raise TypeError("None is not a stream: unbind_stream ends a binding")
@@ -543,10 +543,11 @@ class Memory(_vkgdr.Base):
     def free_async(self, stream: StreamLike | None = None) -> Event:
         """Free the memory after the work submitted to a stream before this call; by default to the bound stream.
 
-        The event is complete when that work is done. The next free of memory that is not a pool's, or
-        `Vkgdr.collect`, then releases the pages. While other views exist (`pending_views`), they keep the pages and the
-        bound stream, and the release waits for that work, too. `InvalidArgumentError` if no stream was passed, and none
-        is bound, and for the per-thread default stream, unless another is bound.
+        Another stream waits for the bound one first. The event is complete when that work is done. The next free of
+        memory that is not a pool's, or `Vkgdr.collect`, then releases the pages. While other views exist
+        (`pending_views`), they keep the pages and the bound stream, and the release waits for that work, too.
+        `InvalidArgumentError` if no stream was passed, and none is bound, and for the per-thread default stream, unless
+        one is bound.
         """
         last = stream
         if stream is None:

@@ -84,7 +84,7 @@ class Memory(pycuda.driver.PointerHolderBase, RawMemory):  # type: ignore[misc]
         # A subclass may have a `context` of its own.
         if RawMemory.context.__get__(self) != context.handle:
             self._view.free(False)
-            text = "the memory is not in the current context: make its own current, as by pycuda.autoprimaryctx"
+            text = "the memory is not in the current context: make its own current, as with pycuda.autoprimaryctx"
             raise InvalidArgumentError(f"{text}, or open the GPU with open_current_context")
         self._view.keep(context)
 
