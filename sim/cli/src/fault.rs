@@ -45,7 +45,7 @@ impl Fault {
             return Ok(());
         }
         let near = nearest(name, known.into_iter());
-        Err(format!("no call of '{function}' can fail, since the simulator does not have it{near}"))
+        Err(format!("no call of '{function}' can be made to fail{near}"))
     }
 
     /// The syntax of `SIMCUDA_FAIL` and `VKLAYER_FAIL`.

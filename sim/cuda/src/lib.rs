@@ -74,6 +74,9 @@
 //! * Kernels have 32 registers a thread and are loaded eagerly, whatever the program asks for.
 //! * Stale handles are recognised: a handle is never issued twice, except the primary context's. `SIMCUDA_STALE_CONTEXT`
 //!   changes that for contexts.
+//! * `cuMemcpyAsync` from pinned to pinned memory does not wait, as CUDA does between any two places of the host.
+//! * `cuCtxSetLimit` sets the heap of `malloc` also after kernels that used it. A stream's writes and waits of words take managed
+//!   memory.
 //! * Copies between device addresses and memsets may return before they are done, as in CUDA. That shows behind a
 //!   kernel, and with `SIMCUDA_ASYNC=1` or `SIMCUDA_LATE=1`; that synchronous copies from pageable memory may, shows with
 //!   either of these settings only. A program that frees imported memory right afterwards must synchronise first.

@@ -1,6 +1,6 @@
 //! Page-locked host memory: allocated here, or registered by the caller. The device sees it at the same address.
 //!
-//! The host's view of imported memory is registered as I/O memory only. The code of the refusal is the one that was
+//! The host's view of imported memory is not registered, with any flag. The code of the refusal is the one that was
 //! reported for pages of `remap_pfn_range` (NVIDIA/open-gpu-kernel-modules#732).
 
 use cudarc::driver::sys;
