@@ -203,6 +203,8 @@ fn memory_is_not_freed_while_a_recorded_stream_of_another_context_reads_it() -> 
             setup.gpu.collect();
             Ok(())
         })?;
+        // Late work may not have passed its event yet.
+        setup.owner.with_current(|| stream.synchronize());
         setup.check()?;
         assert_eq!(setup.gpu.deferred_frees(), 0, "bound: {bound}");
     }

@@ -66,7 +66,7 @@ const PROFILES: &[Profile] = &[
     Profile::new("dma-buf-cached", "as dma-buf, and the CPU caches what it maps"),
     Profile::new("dma-buf-bar256", "as dma-buf and bar256"),
     Profile::without_vulkan("dma-buf-no-vulkan", "as dma-buf and no-vulkan"),
-    Profile::late("late", "work starts when the program waits or asks, or half a second later"),
+    Profile::late("late", "work waits until the program waits or asks, or for 0.5 s"),
 ];
 
 /// ": did you mean KNOWN?" of the nearest name, or nothing where none is near.
