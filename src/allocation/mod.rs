@@ -483,9 +483,9 @@ impl<'a> Request<'a> {
             && let Some(available) = vulkan.device().heap_budget(memory_type.info.heap)
         {
             *free = Some(available);
-            let budget = |heap| vulkan.device().heap_budget(heap);
-            let has_room =
-                |other: MemoryType| !other.is_vulkan() || budget(other.info.heap).is_some_and(|room| room >= *asked);
+            let has_room = |other: MemoryType| {
+                !other.is_vulkan() || vulkan.device().heap_budget(other.info.heap).is_some_and(|room| room >= *asked)
+            };
             let works = |other| other != kind && owner.memory_type(other).is_ok_and(has_room);
             others.extend(MemoryKind::ALL.into_iter().filter(|&other| works(other)));
         }
@@ -528,8 +528,8 @@ impl Vkgdr {
         fork::check().is_ok() && self.tried_type(kind).is_ok()
     }
 
-    /// What `make` returns for the first of some kinds of which there is memory. If each is missing, exhausted or refused by a driver,
-    /// the error is that of the first exhausted one, or else of the first. Any other error is returned at once.
+    /// What `make` returns for the first of some kinds of which there is memory. If each is missing, exhausted or refused by a
+    /// driver, the error is that of the first exhausted one, or else of the first. Any other error is returned at once.
     #[doc(hidden)]
     pub fn first_kind<T>(
         &self,

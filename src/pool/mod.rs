@@ -167,9 +167,9 @@ impl Pool {
         self.open.0.allocate_for_stream(len, stream.into())
     }
 
-    /// Frees unused blocks, until the pool manages at most `keep` bytes. Returns the number of bytes freed. Blocks that the device may
-    /// still use are kept: with unbound memory, until [`release_unused`](Self::release_unused) has waited. The driver itself may wait
-    /// for running kernels.
+    /// Frees unused blocks, until the pool manages at most `keep` bytes. Returns the number of bytes freed. Blocks that the
+    /// device may still use are kept: with unbound memory, until [`release_unused`](Self::release_unused) has waited. The driver
+    /// itself may wait for running kernels.
     pub fn trim(&self, keep: usize) -> usize {
         if fork::is_forked() { 0 } else { self.open.0.trim(keep) }
     }
@@ -441,7 +441,7 @@ impl PoolInner {
         match uses.record_events() {
             Ok(fence) if fence.is_empty() => return self.put([chunk]),
             Ok(fence) => {
-                // So that they do not pile up: nor those of a stream that frees nothing any more. Before `keep`: this event was asked just now.
+                // So that they do not pile up: nor those of a stream that frees nothing any more. This one was asked just now.
                 let next = self.arena().key_after(key);
                 [Some(key), next].into_iter().flatten().for_each(|key| self.take_if(key, has_passed));
                 self.keep(key, Fenced { fence, chunk });

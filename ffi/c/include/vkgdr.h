@@ -70,8 +70,8 @@ typedef enum vkgdr_open_flags {
    */
   VKGDR_OPEN_FORCE_NON_COHERENT_BIT = 1 << 1,
   /**
-   * Use only coherent memory; opening fails where mapped memory is not, and where there is none. Flushing it only orders the
-   * CPU's stores, which a kernel that is already running needs.
+   * Use only coherent memory. Opening fails where mapped memory is missing or not coherent. A flush then only orders the CPU's
+   * stores, which a kernel that is already running needs.
    */
   VKGDR_OPEN_REQUIRE_COHERENT_BIT = 1 << 2,
   /**
@@ -670,8 +670,9 @@ VKGDR_API int32_t vkgdr_device_supports_existing(vkgdr_t g, bool *out);
  * vkgdr_memory_free_at(); vkgdr_memory_free() ends the mapping. A context must be current as for vkgdr_memory_alloc(). Memory of
  * this library that has a host pointer needs no mapping, on any GPU: the result is a region of it, which keeps it alive.
  *
- * Other memory is not kept alive, and the mapping is not told when that is freed: end the mapping first. Afterwards the CPU still sees
- * the old pages, and copies by the GPU's copy engine use the address, whatever is there; see vkgdr_memory_is_current().
+ * Other memory is not kept alive, and the mapping is not told when that is freed: end the mapping first. Afterwards the
+ * CPU still sees the old pages, and copies by the GPU's copy engine use the address, whatever is there; see
+ * vkgdr_memory_is_current().
  *
  * @param g           The GPU.
  * @param device_ptr  The address of the first byte.

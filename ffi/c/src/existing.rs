@@ -53,8 +53,9 @@ pub unsafe extern "C" fn vkgdr_device_supports_existing(g: vkgdr_t, out: *mut bo
 /// vkgdr_memory_free_at(); vkgdr_memory_free() ends the mapping. A context must be current as for vkgdr_memory_alloc(). Memory of
 /// this library that has a host pointer needs no mapping, on any GPU: the result is a region of it, which keeps it alive.
 ///
-/// Other memory is not kept alive, and the mapping is not told when that is freed: end the mapping first. Afterwards the CPU still sees
-/// the old pages, and copies by the GPU's copy engine use the address, whatever is there; see vkgdr_memory_is_current().
+/// Other memory is not kept alive, and the mapping is not told when that is freed: end the mapping first. Afterwards the
+/// CPU still sees the old pages, and copies by the GPU's copy engine use the address, whatever is there; see
+/// vkgdr_memory_is_current().
 ///
 /// @param g           The GPU.
 /// @param device_ptr  The address of the first byte.

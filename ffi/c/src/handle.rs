@@ -29,8 +29,8 @@ pub enum vkgdr_open_flags {
     VKGDR_OPEN_CURRENT_CONTEXT_BIT = 1,
     /// Treat memory as non-coherent even where it is coherent, for testing.
     VKGDR_OPEN_FORCE_NON_COHERENT_BIT = 2,
-    /// Use only coherent memory; opening fails where mapped memory is not, and where there is none. Flushing it only orders the
-    /// CPU's stores, which a kernel that is already running needs.
+    /// Use only coherent memory. Opening fails where mapped memory is missing or not coherent. A flush then only orders the CPU's
+    /// stores, which a kernel that is already running needs.
     VKGDR_OPEN_REQUIRE_COHERENT_BIT = 4,
     /// Let vkgdr_open() succeed on a GPU without mapped memory, or without Vulkan, where vkgdr 0.1 fails: for programs that
     /// ask vkgdr_device_supports(). Not in vkgdr 0.1, and far from the bits that its successors may use. No effect on

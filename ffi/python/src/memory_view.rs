@@ -222,7 +222,7 @@ impl MemoryView {
         }
         let options = AllocateOptions::new(kinds[0]).fallback(kinds[1..].iter().copied());
         let options = if dma_buf { options.with_dma_buf() } else { options };
-        let memory = with_room(py, || Ok(py.detach(|| Memory::allocate_with(&gpu, size.0, options))?))?;
+        let memory = with_room(py, || Ok(Memory::allocate_with(&gpu, size.0, options)?))?;
         let view = Self::whole(Allocation::of(memory, readonly, Some(owner.clone().unbind())));
         let (device, host) = (view.device_address()?, view.visible().unwrap_or(0));
         if alignment != 0 && !(device | host as u64).is_multiple_of(alignment as u64) {

@@ -37,12 +37,12 @@ impl Open {
         let memory = match &self.stream {
             Some(stream) => with_room(py, || {
                 // SAFETY: the view keeps the stream's object alive; for a bare handle that is the caller's obligation.
-                Ok(py.detach(|| unsafe { self.pool.allocate_on_raw(size, raw_stream(stream.handle)) })?)
+                Ok(unsafe { self.pool.allocate_on_raw(size, raw_stream(stream.handle)) }?)
             })?,
             // Detaching costs more than taking a chunk that is at hand.
             None => match self.pool.try_allocate(size) {
                 Some(memory) => memory,
-                None => with_room(py, || Ok(py.detach(|| self.pool.allocate(size))?))?,
+                None => with_room(py, || Ok(self.pool.allocate(size)?))?,
             },
         };
         let view = MemoryView::whole(Allocation::of(memory, false, Some(self.owner.clone_ref(py))));

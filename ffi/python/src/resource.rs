@@ -173,7 +173,7 @@ impl Resource {
     #[pyo3(signature = (size, device = None, stream = None))]
     fn allocate(&self, py: Python<'_>, size: Size, device: Option<i32>, stream: Option<Stream>) -> Result<u64> {
         let stream = stream.map(|stream| stream.handle);
-        with_room(py, || py.detach(|| self.allocate_at(&self.kinds, size.0, device, stream)))
+        with_room(py, || self.allocate_at(&self.kinds, size.0, device, stream))
     }
 
     /// Free memory by its device address, on any thread. Views keep it until the last one is dropped.

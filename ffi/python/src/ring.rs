@@ -17,8 +17,9 @@ use crate::stream::{Stream, raw_stream};
 
 /// Messages to a kernel that keeps running, and its answers.
 ///
-/// A timeout is in seconds, after which `TimeoutError` is raised; None waits for ever. `EOFError` means that the ring was aborted, in
-/// pushes also that it is closed, in pops that the kernel has closed it. Messages beyond `max_message` are an `InvalidArgumentError`.
+/// A timeout is in seconds, after which `TimeoutError` is raised; None waits for ever. `EOFError` means that the ring was
+/// aborted, in pushes also that it is closed, in pops that the kernel has closed it. Messages beyond `max_message` are an
+/// `InvalidArgumentError`.
 #[pyclass(frozen, module = "vkgdr.ring")]
 pub(crate) struct Ring {
     // The order of the fields: the ring waits for its stream, whose object lives longer.

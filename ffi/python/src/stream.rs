@@ -220,15 +220,17 @@ type InUse = (Option<Arc<vkgdr::Event>>, Box<dyn Send>);
 
 pub(crate) static IN_USE: Mutex<VecDeque<InUse>> = Mutex::new(VecDeque::new());
 
-/// Allocates. Where memory, descriptors or allocations are exhausted, frees what garbage and finished copies keep, and retired
-/// memory, and tries once more.
-pub(crate) fn with_room<T>(py: Python<'_>, allocate: impl Fn() -> Result<T>) -> Result<T> {
-    match allocate() {
+/// Runs `allocate` detached. Where memory, descriptors or allocations are exhausted, frees what garbage and finished copies keep,
+/// and retired memory, and tries once more.
+pub(crate) fn with_room<T: Send>(py: Python<'_>, allocate: impl Fn() -> Result<T> + Sync) -> Result<T> {
+    match py.detach(&allocate) {
         Err(Failure::Driver(error)) if error.is_exhaustion() => {
             py.import("gc")?.call_method0("collect")?;
             tidy(usize::MAX);
-            py.detach(|| release_retired((0, 0)));
-            allocate()
+            py.detach(|| {
+                release_retired((0, 0));
+                allocate()
+            })
         }
         allocated => allocated,
     }

@@ -245,22 +245,21 @@ pub unsafe extern "C" fn gdr_map_v2(
         let pin = handles::pinned(number(g), handle.h)?;
         let own = if pin.cached { CACHING } else { WC };
         let fits = (1..=pin.mapped_size).contains(&(size as u64));
-        let is_valid = !va.is_null() && fits && [0, own.into()].contains(&flags) && pin.can_be_mapped;
-        let may_map = is_valid && !vkgdr_rs::is_forked();
-        let before = if may_map { pin.mapping.swap(own, Relaxed) } else { pin.mapping.load(Relaxed) };
+        let allowed = if !pin.can_be_mapped {
+            Err(invalid("the address is within a page of CUDA's memory: pin it from the start of the page"))
+        } else if va.is_null() || !fits || ![0, own.into()].contains(&flags) {
+            Err(invalid("va is null, the size 0 or beyond the pinned pages, or the type not the memory's"))
+        } else if vkgdr_rs::is_forked() {
+            Err(vkgdr_rs::Error::Forked.into())
+        } else {
+            Ok(())
+        };
+        let before = if allowed.is_ok() { pin.mapping.swap(own, Relaxed) } else { pin.mapping.load(Relaxed) };
         // gdrcopy reports that it is mapped already before anything else.
         if before != NONE {
             return Err(Refusal::Told(libc::EAGAIN, "the memory is mapped already"));
         }
-        if !pin.can_be_mapped {
-            return Err(invalid("the address is within a page of CUDA's memory: pin it from the start of the page"));
-        }
-        if !is_valid {
-            return Err(invalid("va is null, the size 0 or beyond the pinned pages, or the type not the memory's"));
-        }
-        if !may_map {
-            return Err(vkgdr_rs::Error::Forked.into());
-        }
+        allowed?;
         // SAFETY: by this function's contract.
         Ok(unsafe { put(va, ptr::with_exposed_provenance_mut(pin.map)) }?)
     })

@@ -52,7 +52,7 @@ pub(crate) fn pin(address: u64, size: u64, pcie: bool) -> Result<Pin> {
     if pcie && cached {
         return Err(Error::NoMapping { address, reason: NoMapping::Host });
     }
-    // Before the memory's first byte where the program aligned the address down to a page: nobody uses the bytes before it.
+    // An address that the program aligned down to a page may lie before the memory. Nobody uses those bytes.
     let distance = usize::try_from(device_ptr.abs_diff(address)).expect("64 bits");
     let map = if device_ptr >= address { host.wrapping_sub(distance) } else { host.wrapping_add(distance) };
     let can_be_mapped = address.is_multiple_of(PAGE) || ours(device_ptr).is_some();
